@@ -235,8 +235,11 @@ pub fn run(
     let mut failure = None;
     let mut stopping = Stopping::new(stop);
     let looks = tick(LOOK_EVERY);
-    let mut watch =
-        Watch::new(assembly.registry().clone(), counters.to_vec(), assembly.bans().clone());
+    let mut watched = counters.to_vec();
+    if let Some(recorder) = &recorder {
+        watched[0].recording = Arc::clone(recorder.tally());
+    }
+    let mut watch = Watch::new(assembly.registry().clone(), watched, assembly.bans().clone());
     loop {
         // The order of these branches matters: a stop comes first, even if there are many commands.
         select_biased! {

@@ -47,6 +47,8 @@ pub struct ShardCounters {
     pub emulated_filtered: Arc<Counter>,
     /// Counts and rates of new calls and other new requests in the last second.
     pub recent: Arc<RecentWork>,
+    /// Counts of the recording, if the shard is recorded. Otherwise they stay 0.
+    pub(crate) recording: Arc<Tally>,
 }
 
 impl ShardCounters {
@@ -144,7 +146,7 @@ static RECORDING: [Number<Tally>; 2] = [
         |tally| tally.written.get().into(),
     ),
     (Family::counter("unrecorded_inputs", "Inputs that are missing from the recording"), |tally| {
-        (tally.unwritten.get() + tally.overrun.get()).into()
+        tally.lost().into()
     }),
 ];
 

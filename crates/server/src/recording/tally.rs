@@ -13,3 +13,10 @@ pub(crate) struct Tally {
     /// these inputs.
     pub overrun: Counter,
 }
+
+impl Tally {
+    /// Returns the number of inputs that are missing from the recording.
+    pub fn lost(&self) -> u64 {
+        self.unwritten.get() + self.overrun.get()
+    }
+}

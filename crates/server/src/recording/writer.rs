@@ -80,8 +80,7 @@ impl Recorder {
             }
             Err(RecvTimeoutError::Disconnected) => panic!("the writer does not panic"),
         };
-        let Tally { written, unwritten, overrun } = &*self.tally;
-        Recorded { inputs: written.get(), lost: unwritten.get() + overrun.get(), error }
+        Recorded { inputs: self.tally.written.get(), lost: self.tally.lost(), error }
     }
 }
 

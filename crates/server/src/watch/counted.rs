@@ -15,7 +15,7 @@ pub(super) struct Counted {
 
 /// The counters whose growth is reported. The log line about the first counter starts with the name
 /// of the overload control law.
-pub(super) static COUNTED: [Counted; 20] = [
+pub(super) static COUNTED: [Counted; 21] = [
     Counted {
         begins: "rejects new requests",
         of: "requests rejected",
@@ -128,6 +128,11 @@ pub(super) static COUNTED: [Counted; 20] = [
         of: "queries not sent",
         count: |shard| shard.io.queries_lost.get(),
     },
+    Counted {
+        begins: "the recording lacks inputs, because the disk is too slow or full, or has failed",
+        of: "inputs lost",
+        count: |shard| shard.recording.lost(),
+    },
 ];
 
 #[cfg(test)]
@@ -157,6 +162,18 @@ mod tests {
         let shard = ShardCounters::default();
         shard.proxy.transactions_rejected.add(1);
         assert_eq!(counted(&shard), [("the transaction table is full", 1)]);
+    }
+
+    /// A regression: the log said only at the end of the process that its recording had ended.
+    #[test]
+    fn lost_inputs_of_a_recording_are_counted() {
+        let shard = ShardCounters::default();
+        shard.recording.written.add(1);
+        assert!(counted(&shard).is_empty());
+        shard.recording.unwritten.add(2);
+        shard.recording.overrun.add(3);
+        let [(begins, 5)] = counted(&shard)[..] else { panic!("{:?}", counted(&shard)) };
+        assert!(begins.starts_with("the recording lacks inputs"), "{begins}");
     }
 
     #[test]
