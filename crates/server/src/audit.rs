@@ -1,8 +1,8 @@
 //! The audit log of operators' requests to a running process: requester, request and outcome.
 //!
 //! The thread that executes a request sends an entry to the main thread, and continues. The main
-//! thread writes the entry to the log. If too many entries wait to be written, further entries are
-//! only counted.
+//! thread adds the entry to the log. If too many entries or log lines wait to be written, further
+//! entries are only counted.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -126,7 +126,7 @@ pub struct AuditLog {
 
 static UNTOLD: Family = Family::counter(
     "acts_untold",
-    "Operators' commands that were not logged because the queue of the audit log was full",
+    "Operators' commands that were not logged because too many log lines waited to be written",
 );
 
 impl AuditLog {
@@ -140,8 +140,13 @@ impl AuditLog {
     /// counts the entry.
     pub fn tell(&self, asked: AuditedRequest, outcome: Outcome) {
         if self.sender.try_send(AuditEntry { asked, outcome }).is_err() {
-            self.untold.fetch_add(1, Relaxed);
+            self.record_untold();
         }
+    }
+
+    /// Counts an entry that could not be logged.
+    pub(crate) fn record_untold(&self) {
+        self.untold.fetch_add(1, Relaxed);
     }
 
     /// Adds a metric with the number of entries that were not logged.

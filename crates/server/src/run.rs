@@ -75,7 +75,8 @@ pub enum Event {
 /// the process. Records the inputs of the proxy if `record` is set. `tls` has the certificates and
 /// keys that the configuration names.
 ///
-/// Calls `tell` with each event while the process runs.
+/// Calls `tell` with each event while the process runs. `tell` must not wait, because the same
+/// thread takes the signals. It returns whether the event gets into the log.
 ///
 /// # Errors
 /// Returns an error if something outside the configuration prevents the start, or if a shard fails.
@@ -85,7 +86,7 @@ pub fn run(
     state_dir: &Path,
     record: Option<&RecordTo>,
     signals: &Signals,
-    mut tell: impl FnMut(Event),
+    mut tell: impl FnMut(Event) -> bool,
 ) -> Result<Ending, RunError> {
     let (ring, begun) = (key::load_or_create(state_dir)?, key::unix_time());
     let keys = &ring.secret(begun, config.server.rotation.settle);
@@ -255,12 +256,16 @@ pub fn run(
                 }
             }
             recv(told) -> act => {
-                if let Ok(act) = act {
-                    tell(Event::Acted(act));
+                if let Ok(act) = act
+                    && !tell(Event::Acted(act))
+                {
+                    audit_log.record_untold();
                 }
             }
             recv(looks) -> _ => {
-                watch.look(clock.now(), |observation| tell(Event::Observed(observation)));
+                watch.look(clock.now(), |observation| {
+                    tell(Event::Observed(observation));
+                });
                 follow_domains(clock.now(), &runtime_control, |observation| {
                     tell(Event::Observed(observation));
                 });
@@ -289,7 +294,9 @@ pub fn run(
     // into the log.
     runtime_control.stop_waiting();
     drop(reloads);
-    told.try_iter().for_each(|act| tell(Event::Acted(act)));
+    for act in told.try_iter() {
+        tell(Event::Acted(act));
+    }
     let recorded = recorder.map(Recorder::finish);
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
 }

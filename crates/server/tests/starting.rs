@@ -38,7 +38,7 @@ fn rejected_with(
         size: SIZE_MIN,
         configuration: fs::read_to_string(&file).unwrap(),
     });
-    match run(&config, tls, state_dir, record.as_ref(), &signals, |_| {}) {
+    match run(&config, tls, state_dir, record.as_ref(), &signals, |_| true) {
         Err(RunError::Start(error)) => error,
         other => panic!("{other:?}"),
     }

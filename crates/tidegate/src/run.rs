@@ -1,5 +1,7 @@
 //! `tidegate run`: runs the proxy until it is asked to stop.
 
+mod log_writer;
+
 use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,9 +15,11 @@ use tidegate_server::{
     Ending, Event, Finish, RAISE_LIMITS, RunError, StartError, Started, run as serve,
 };
 
+use self::log_writer::LogWriter;
 use crate::check::warn_of_certificates;
 use crate::configuration_file::ConfigurationFile;
 use tidegate::WRONG_USE;
+use tidegate::trouble::Trouble;
 
 /// Run the proxy
 ///
@@ -60,10 +64,18 @@ pub fn run(args: &Args) -> ExitCode {
             return ExitCode::from(WRONG_USE);
         }
     };
+    // On each return below, the drop of this value waits until the log is written.
+    let mut log = match LogWriter::start(stderr()) {
+        Ok(log) => log,
+        Err(error) => {
+            let what = format!("cannot start the log: {error}; {RAISE_LIMITS}");
+            return Trouble::failure(what).exit("tidegate");
+        }
+    };
     if let Some(parent) = args.end_with
         && let Err(error) = end_with(parent)
     {
-        say(&error);
+        log.say_last(&error);
         return ExitCode::from(WRONG_USE);
     }
     let record = args.record.as_ref().map(|path| RecordTo {
@@ -73,32 +85,35 @@ pub fn run(args: &Args) -> ExitCode {
         configuration: String::from_utf8_lossy(&source).into_owned(),
     });
     let warnings = warn_of_certificates(&tls).into_iter().chain(config.warnings());
-    warnings.for_each(|warning| say(&warning));
-    let ended = start(&config, tls, record.as_ref());
+    for warning in warnings {
+        log.say(&warning);
+    }
+    let ended = start(&config, tls, record.as_ref(), &mut log);
     if let (Ok(Ending { recorded: Some(recorded), .. }), Some(to)) = (&ended, &record) {
-        tell_recorded(recorded, to);
+        tell_recorded(recorded, to, &mut log);
     }
     match ended.map(|ending| ending.finish) {
         Ok(Finish::Drained(after)) => {
-            say(&format!("stopped after {:.1} s; no transaction was open", after.as_secs_f64()));
+            let after = after.as_secs_f64();
+            log.say_last(&format!("stopped after {after:.1} s; no transaction was open"));
             ExitCode::SUCCESS
         }
         Ok(Finish::Late(after)) => {
             let after = after.as_secs_f64();
-            say(&format!("stopped after {after:.1} s, with open transactions"));
+            log.say_last(&format!("stopped after {after:.1} s, with open transactions"));
             ExitCode::SUCCESS
         }
         Ok(Finish::Forced) => {
-            say("stopped at once after a second signal");
+            log.say_last("stopped at once after a second signal");
             ExitCode::FAILURE
         }
         Err(RunError::Start(error)) => {
-            say(&error.to_string());
+            log.say_last(&error.to_string());
             // After any other error, systemd starts Tidegate again, because the error may go away.
             if error.is_lasting { ExitCode::from(WRONG_USE) } else { ExitCode::FAILURE }
         }
         Err(error @ RunError::Shard(_)) => {
-            say(&error.to_string());
+            log.say_last(&error.to_string());
             ExitCode::FAILURE
         }
     }
@@ -117,18 +132,25 @@ fn end_with(parent: u32) -> Result<(), String> {
     }
 }
 
-fn tell_recorded(Recorded { inputs, lost, error }: &Recorded, to: &RecordTo) {
-    let path = to.path.display();
-    say(&format!("recorded {inputs} inputs in {path}"));
+fn tell_recorded(recorded: &Recorded, to: &RecordTo, log: &mut LogWriter) {
+    let (Recorded { inputs, lost, error }, path) = (recorded, to.path.display());
+    log.say_last(&format!("recorded {inputs} inputs in {path}"));
     if let Some(error) = error {
-        say(&format!("the recording ended early: {error}"));
+        log.say_last(&format!("the recording ended early: {error}"));
     }
     if *lost > 0 {
-        say(&format!("{lost} inputs are missing in the recording: the replay will not be exact"));
+        log.say_last(&format!(
+            "{lost} inputs are missing in the recording: the replay will not be exact"
+        ));
     }
 }
 
-fn start(config: &Config, tls: TlsFiles, record: Option<&RecordTo>) -> Result<Ending, RunError> {
+fn start(
+    config: &Config,
+    tls: TlsFiles,
+    record: Option<&RecordTo>,
+    log: &mut LogWriter,
+) -> Result<Ending, RunError> {
     let state_dir = key::state_dir(config.server.state_dir.as_deref())?;
     let signals = Signals::catch().map_err(|error| {
         RunError::Start(StartError {
@@ -139,29 +161,30 @@ fn start(config: &Config, tls: TlsFiles, record: Option<&RecordTo>) -> Result<En
         })
     })?;
     serve(config, tls, &state_dir, record, &signals, |event| match event {
-        Event::Started(started) => tell_started(&started),
-        Event::Acted(act) => say(&act.to_string()),
-        Event::Ignored(name) => say(&format!("ignored {name}: Tidegate does not use this signal")),
-        Event::Observed(observation) => say(&observation.to_string()),
+        Event::Started(started) => tell_started(&started, log),
+        Event::Acted(act) => log.say(&act.to_string()),
+        Event::Ignored(name) => {
+            log.say(&format!("ignored {name}: Tidegate does not use this signal"))
+        }
+        Event::Observed(observation) => log.say(&observation.to_string()),
     })
 }
 
-fn tell_started(Started { listeners, admin }: &Started) {
+/// Reports the start in the log and to systemd. Returns whether all lines get into the log.
+fn tell_started(Started { listeners, admin }: &Started, log: &mut LogWriter) -> bool {
+    let mut is_said = true;
     for (transport, listener) in listeners {
-        say(&format!("listening on {} {listener}", transport.name().to_ascii_lowercase()));
+        let transport = transport.name().to_ascii_lowercase();
+        is_said &= log.say(&format!("listening on {transport} {listener}"));
     }
     if let Some(admin) = admin {
-        say(&format!("admin on http://{admin}"));
+        is_said &= log.say(&format!("admin on http://{admin}"));
     }
-    say("ready");
+    is_said &= log.say("ready");
     // Under systemd with Type=notify, this reports that Tidegate is ready. Without a NOTIFY_SOCKET,
     // it does nothing.
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-        say(&format!("cannot report to systemd that Tidegate is ready: {error}"));
+        is_said &= log.say(&format!("cannot report to systemd that Tidegate is ready: {error}"));
     }
-}
-
-fn say(line: &str) {
-    // A closed standard error is no reason to stop serving calls.
-    let _ = writeln!(stderr(), "tidegate: {line}");
+    is_said
 }
