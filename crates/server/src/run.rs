@@ -155,7 +155,8 @@ pub fn run(
     let runtime_control = runtime_control.securing(tls.clone());
     let runtime_control =
         Arc::new(if record.is_some() { runtime_control.recorded() } else { runtime_control });
-    collect::add_reloads(&mut metrics, Arc::clone(&runtime_control));
+    let reloads = Arc::clone(&runtime_control);
+    collect::add_reloads(&mut metrics, move || reloads.has_reload_failed());
     let (rotation, heard) = (config.server.rotation, commands.clone());
     let keeper = Arc::new(Keeper::new(state_dir.to_owned(), ring, rotation, begun, heard));
     collect::add_keys(&mut metrics, Arc::clone(&keeper));

@@ -24,7 +24,6 @@ use tidegate_world::Counter;
 use crate::key::Keeper;
 use crate::metrics::{Family, Metrics, Number};
 use crate::recording::Tally;
-use crate::runtime_control::RuntimeControl;
 
 pub(crate) use feedback::restriction;
 pub use new_work::RecentWork;
@@ -106,9 +105,12 @@ pub(crate) fn add_keys(metrics: &mut Metrics, keeper: Arc<Keeper>) {
 }
 
 /// Adds a metric that shows whether the last reload of the configuration failed.
-pub(crate) fn add_reloads(metrics: &mut Metrics, runtime_control: Arc<RuntimeControl>) {
+pub(crate) fn add_reloads(
+    metrics: &mut Metrics,
+    has_failed: impl Fn() -> bool + Send + Sync + 'static,
+) {
     metrics.add(move |samples| {
-        samples.push(&RELOAD_FAILED, &[], u64::from(runtime_control.has_reload_failed()));
+        samples.push(&RELOAD_FAILED, &[], u64::from(has_failed()));
     });
 }
 

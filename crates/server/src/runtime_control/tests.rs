@@ -266,7 +266,8 @@ fn a_metric_shows_whether_the_last_reload_failed() {
     let control = Arc::new(assembly.runtime_control(CommandSender::to(0)));
     let in_force = &assembly.counters()[0].proxy.in_force;
     let mut metrics = Metrics::new();
-    collect::add_reloads(&mut metrics, Arc::clone(&control));
+    let reloads = Arc::clone(&control);
+    collect::add_reloads(&mut metrics, move || reloads.has_reload_failed());
     let shows = |value: u64| {
         let shown = metrics.render();
         assert!(shown.contains(&format!("\ntidegate_reload_failed {value}\n")), "{shown}");
