@@ -159,15 +159,23 @@ impl Snapshot {
         self.addresses.transport_of_pool(self.pool(pool))
     }
 
+    /// Returns whether a party of a dialog can be reached only on its connection: it has registered,
+    /// is behind address translation, or uses TLS or a WebSocket.
+    pub(crate) fn is_bound(&self, peer: &PeerFlow) -> bool {
+        let transport = self.addresses.transport(peer.listener.into());
+        peer.is_registered || peer.is_translated || transport != Transport::Tcp
+    }
+
     /// Returns the target for requests to this party of a dialog. If the party has a connection,
-    /// the requests use that connection.
+    /// the requests use that connection. If it had a connection to another process, and is not
+    /// [bound](Self::is_bound) to it, they use a new connection to the address in its Via.
     ///
     /// # Errors
     /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
-    /// response to the request." The party had a connection to another process, and need not accept
-    /// connections itself.
+    /// response to the request." This happens if the party is bound to a connection to another
+    /// process.
     pub(crate) fn target_of(&self, peer: &PeerFlow) -> Result<Target, Rejection> {
-        if peer.is_elsewhere {
+        if peer.is_elsewhere && self.is_bound(peer) {
             return Err(Rejection::FLOW_GONE);
         }
         let transport = self.addresses.transport(peer.listener.into());

@@ -419,14 +419,18 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
     if snapshot.addresses.transport(peer.listener.into()).is_websocket() {
         return true;
     }
-    let Some(contact) = snapshot.addresses.target_of(contact) else { return true };
-    let contact = canonical(contact.address);
+    let Some(named) = snapshot.addresses.target_of(contact) else { return true };
+    let contact = canonical(named.address);
     match contact.ip() == peer.remote.ip() {
         // RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". A phone seldom
         // accepts connections. RFC 3581 §3: a client that asks for responses at its source port
         // receives there. If its Via names another port, it may be behind address translation.
         true => {
-            let is_connected = peer.connection.is_some() || peer.is_elsewhere;
+            // The connection to another process counts if nothing else leads to the party.
+            let is_connected = match peer.is_elsewhere {
+                true => snapshot.is_bound(peer) || named.transport.is_secure(),
+                false => peer.connection.is_some(),
+            };
             is_connected || peer.has_other_port || contact.port() == 0
         }
         false => peer.is_translated || leads_nowhere(contact, peer),
@@ -436,8 +440,7 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
 /// Returns the target for a request that must use the flow to the other party of its dialog. If
 /// this flow is a connection over TCP, and the party could be reached at its Contact without the
 /// connection, the request may use another connection to the Contact. A trunk or an SBC closes idle
-/// connections, and accepts new ones. If the flow is a connection of another process, the request
-/// needs another connection.
+/// connections, and accepts new ones.
 ///
 /// RFC 3261 §12.2.1.1: "Once the request has been constructed, the address of the server is
 /// computed and the request is sent, using the same procedures for requests outside of a dialog
@@ -448,23 +451,26 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
 /// TLS, nothing would name the host that the certificate has to prove.
 ///
 /// # Errors
-/// Returns an error if the flow is a connection of another process, and the request may not use
-/// another connection.
+/// Returns an error if the flow is a connection of another process, and the party is
+/// [bound](Snapshot::is_bound) to it or has asked for its use by `ob`.
 fn on_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> Result<Target, Rejection> {
-    let transport = snapshot.addresses.transport(peer.listener.into());
-    let unconnected = PeerFlow { connection: None, is_elsewhere: false, ..*peer };
-    let is_free = (peer.connection.is_some() || peer.is_elsewhere)
-        && transport == Transport::Tcp
-        && !peer.is_translated
+    if peer.is_elsewhere && contact.params.get("ob").is_some() {
+        return Err(Rejection::FLOW_GONE);
+    }
+    let unconnected = PeerFlow { connection: None, ..*peer };
+    let is_free = peer.connection.is_some()
+        && !snapshot.is_bound(peer)
         && !needs_flow(snapshot, contact, &unconnected);
     let named = snapshot.addresses.target_of(contact).filter(|named| {
         is_free
             && named.transport == Transport::Tcp
             && canonical(named.address).ip() == peer.remote.ip()
     });
-    let Some(Target { address, .. }) = named else { return snapshot.target_of(peer) };
-    let target = snapshot.target_of(&PeerFlow { is_elsewhere: false, ..*peer })?;
-    Ok(Target { address, may_reconnect: true, ..target })
+    let target = snapshot.target_of(peer)?;
+    Ok(match named {
+        Some(Target { address, .. }) => Target { address, may_reconnect: true, ..target },
+        None => target,
+    })
 }
 
 /// Returns whether the other party of a dialog cannot be reached at the address `named` that it has

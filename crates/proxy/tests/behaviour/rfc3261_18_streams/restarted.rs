@@ -45,13 +45,11 @@ fn a_request_to_a_party_that_accepts_connections_opens_one() {
 /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
 /// response to the request." A connection to a party behind a NAT would fail or lead elsewhere.
 #[test]
-fn a_request_to_any_other_party_gets_430() {
+fn a_request_to_a_party_that_needs_its_connection_gets_430() {
     for (via, contact) in [
-        ("198.51.100.7:5060", "sip:gw@198.51.100.7:5070"),
-        ("198.51.100.7:5060", "sip:gw@198.51.100.7:5061;transport=tls"),
         ("198.51.100.7:5060", "sip:gw@198.51.100.7:5070;transport=tcp;ob"),
-        ("198.51.100.7:5060", "sip:gw@192.168.1.2:5070;transport=tcp"),
         ("192.168.1.2:5060", TRUNK),
+        ("192.168.1.2:5060", "sip:gw@198.51.100.7:5070"),
         ("192.168.1.2:5060", "sip:gw@203.0.113.5:5070;transport=tcp"),
     ] {
         for mode in [Mode::Transaction, Mode::Stateless] {
@@ -63,26 +61,56 @@ fn a_request_to_any_other_party_gets_430() {
     }
 }
 
-/// The party has named an element in a Record-Route that only the party itself can reach.
+/// RFC 3261 §12.2.1.1, as above: the Contact names another transport than the INVITE had.
 #[test]
-fn a_request_with_a_route_beyond_the_party_gets_430() {
-    for next in ["gw.example.com", "192.168.1.2"] {
-        let (mut scene, backend, bye) = restarted(Mode::Transaction, "198.51.100.7:5060", TRUNK);
-        let bye = bye.replace("\r\nFrom:", &format!(", <sip:{next};lr>\r\nFrom:"));
-        only(scene.offer(backend, &bye), "SIP/2.0 430");
-        assert!(scene.streams.poll_connect().is_none(), "{next}");
+fn a_request_to_a_contact_over_udp_leaves_over_udp() {
+    let contact = "sip:gw@198.51.100.7:5070";
+    let (mut scene, backend, bye) = restarted(Mode::Transaction, "198.51.100.7:5060", contact);
+    let (_, bye) = only(scene.offer(backend, &bye), "BYE");
+    assert_eq!(bye.to, address("198.51.100.7:5070"));
+    assert!(scene.streams.poll_connect().is_none());
+}
+
+/// The Contact leads nowhere, or the party has named an element in a Record-Route that only the
+/// party itself can reach. So the party is reached as for a response (RFC 3261 §18.2.2).
+#[test]
+fn a_request_to_a_party_without_a_usable_contact_opens_a_connection_to_its_via() {
+    let unusable = [
+        "sip:gw@198.51.100.7:5061;transport=tls",
+        "sip:gw@192.168.1.2:5070;transport=tcp",
+        "sip:gw@sbc.example.com;transport=tcp",
+    ];
+    let by_route = ["gw.example.com", "192.168.1.2"].map(|next| (TRUNK, Some(next)));
+    for (contact, next) in unusable.map(|contact| (contact, None)).into_iter().chain(by_route) {
+        let (mut scene, backend, bye) = restarted(Mode::Transaction, "198.51.100.7:5066", contact);
+        let bye = match next {
+            Some(next) => bye.replace("\r\nFrom:", &format!(", <sip:{next};lr>\r\nFrom:")),
+            None => bye,
+        };
+        assert!(scene.offer(backend, &bye).is_empty(), "{contact} {next:?}");
+        let (party, sent) = scene.open();
+        assert_eq!(party.remote, address("198.51.100.7:5066"), "{contact} {next:?}");
+        only(sent, "BYE");
     }
 }
 
 #[test]
-fn a_request_of_a_user_to_its_caller_gets_430() {
+fn a_request_of_a_user_to_its_caller_finds_a_caller_that_is_not_behind_nat() {
+    for via in ["198.51.100.7:5060", "192.168.1.2:5060"] {
+        request_of_a_user(via);
+    }
+}
+
+/// Sets up a call from a party with this Via to a user, and sends the BYE of the user through
+/// another process.
+fn request_of_a_user(via: &str) {
     let [mut before, mut after] = two(Mode::Transaction, |settings| {
         let (from, methods, to) = (Senders::Any, Vec::new(), RuleTarget::Users);
         let domains = vec!["example.com".to_owned()];
         settings.rules.insert(0, Rule { from, methods, domains, to });
     });
     let caller = before.accept(2, CALLER);
-    let invite = invite("TCP", "198.51.100.7:5060");
+    let invite = invite("TCP", via);
     before.offer(caller, &invite.replace("sip:bob@192.0.2.1", "sip:alice@example.com"));
     let query = before.streams.poll_query().expect("a look-up of the user");
     let found = QueryAnswer::Found(Arc::from(&b"<sip:a@203.0.113.7:5062>\n"[..]));
@@ -91,6 +119,14 @@ fn a_request_of_a_user_to_its_caller_gets_430() {
     let (_, forwarded) = only(before.sent(), "INVITE");
     let user = Flow::udp(address(PROXY), forwarded.to);
     let bye = bye(&forwarded.all("Record-Route").join(", "), "UDP");
-    only(after.offer(user, &bye), "SIP/2.0 430");
-    assert!(after.streams.poll_connect().is_none());
+    let sent = after.offer(user, &bye);
+    if via.starts_with("192.") {
+        only(sent, "SIP/2.0 430");
+        assert!(after.streams.poll_connect().is_none());
+    } else {
+        assert!(sent.is_empty(), "it waits for the connection");
+        let (party, sent) = after.open();
+        assert_eq!(party.remote, address(via));
+        only(sent, "BYE");
+    }
 }
