@@ -175,6 +175,11 @@ impl Upstreams {
             joint.on_newcomer(now);
             joint
         } else {
+            // If the table has no room for a stranger, each of its calls counts as that of another.
+            let is_stranger = offer.host == Some(Offer::STRANGERS);
+            if !has_entry && is_stranger && category.begins_session() {
+                peer.on_newcomer(now);
+            }
             peer
         };
         peer.on_request(now, category);

@@ -191,6 +191,34 @@ fn the_first_calls_of_strangers_share_the_capacity_with_a_peer() {
     assert!((240..330).contains(&passed), "{passed} of {sent} calls pass");
 }
 
+#[test]
+fn strangers_that_flood_take_no_share_of_strangers_without_a_place_in_the_table() {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(UpstreamSettings { peers_max: 20, ..Default::default() });
+    let (mut sent, mut passed) = (0, 0);
+    for ms in 1..7000 {
+        upstreams.handle_timeout(at(ms), &gate);
+        if ms % 5 == 0 {
+            upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
+        }
+        // Ten strangers flood with 50 calls a second each, and use all places.
+        if ms % 2 == 0 {
+            let key = 1000 + u128::from(ms / 2 % 10);
+            upstreams.on_request(at(ms), key, Category::Session, &STRANGER);
+        }
+        if ms > 1000 && ms % 10 == 1 {
+            let key = 10_000 + u128::from(ms);
+            let arrival = upstreams.on_request(at(ms), key, Category::Session, &STRANGER);
+            if ms > 3000 {
+                sent += 1;
+                passed += u32::from(arrival != Arrival::Reject);
+            }
+        }
+    }
+    assert!(upstreams.is_overloaded());
+    assert!(passed >= sent / 2, "{passed} of {sent} calls pass");
+}
+
 /// Each stranger gets the same part, however rarely it calls.
 #[test]
 fn strangers_that_flood_take_no_share_of_strangers_that_call_once() {
