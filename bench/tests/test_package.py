@@ -44,6 +44,7 @@ class MaintainerScriptTest(Scratch):
 
     SYSCTL = "systemd-sysctl --prefix=net/core/rmem_max --prefix=net/core/optmem_max"
     ACTIVE, RESTART = "systemctl --quiet is-active tidegate.service", "systemctl restart"
+    CHANGED = "systemctl show --property=DropInPaths --value tidegate.service"
 
     def setUp(self) -> None:
         super().setUp()
@@ -53,9 +54,9 @@ class MaintainerScriptTest(Scratch):
         for name in ("adduser", "systemd-sysctl", "systemctl", "setpriv"):
             self.command(name, 0)
 
-    def command(self, name: str, status: int) -> None:
+    def command(self, name: str, status: int, prints: str = "") -> None:
         file = self.folder / name
-        file.write_text(f'#!/bin/sh\necho {name} "$@" >> {self.folder}/log\nexit {status}\n')
+        file.write_text(f'#!/bin/sh\necho {name} "$@" >> {self.folder}/log\nprintf %s "{prints}"\nexit {status}\n')
         file.chmod(0o755)
 
     def configure(self, *words: str) -> tuple[int, list[str]]:
@@ -90,9 +91,15 @@ class MaintainerScriptTest(Scratch):
         self.assertEqual({line.split(" = ")[0] for line in lines if " = " in line}, keys)
 
     def test_upgrade_checks_the_configuration_before_it_restarts_the_service(self) -> None:
-        self.assertEqual(self.configure("0.1"), (0, [self.SYSCTL, self.ACTIVE, self.check(), self.RESTART]))
+        before = [self.SYSCTL, self.ACTIVE, self.CHANGED]
+        self.assertEqual(self.configure("0.1"), (0, [*before, self.check(), self.RESTART]))
         self.command("setpriv", 2)
-        self.assertEqual(self.configure("0.1"), (1, [self.SYSCTL, self.ACTIVE, self.check()]))
+        self.assertEqual(self.configure("0.1"), (1, [*before, self.check()]))
+
+    def test_upgrade_checks_nothing_if_the_service_has_been_changed(self) -> None:
+        self.command("systemctl", 0, prints="/etc/systemd/system/tidegate.service.d/override.conf")
+        self.command("setpriv", 2)
+        self.assertEqual(self.configure("0.1"), (0, [self.SYSCTL, self.ACTIVE, self.CHANGED, self.RESTART]))
 
     def test_upgrade_checks_nothing_if_no_process_would_be_lost(self) -> None:
         self.command("systemctl", 3)
