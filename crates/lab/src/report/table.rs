@@ -131,9 +131,11 @@ pub(super) fn results(experiment: &Experiment) -> Table {
     } else {
         number("load", "offered load ÷ capacity")
     });
-    head.extend(differs.then(|| {
-        number("mean load", "mean of the load offered in the measured time ÷ capacity")
-    }));
+    head.extend(
+        differs.then(|| {
+            number("mean load", "mean of the load offered in the measured time ÷ capacity")
+        }),
+    );
     head.extend([
         number("goodput", "calls set up in time ÷ capacity: median, least and greatest run"),
         number(
