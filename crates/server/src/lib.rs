@@ -42,3 +42,4 @@ pub use metrics::collect::{RecentWork, ShardCounters};
 pub use run::{Ending, Event, Finish, RunError, Started, run};
 pub use status::Instruments;
 pub use watch::Observation;
+pub use worker::Worker;

@@ -1,5 +1,5 @@
-//! Background threads that the file system may block, and that must not delay the end of the
-//! process.
+//! Background threads that the file system or a reader of the log may block, and that must not
+//! delay the end of the process.
 
 use std::io;
 use std::thread;
@@ -14,7 +14,7 @@ pub(crate) const END_WAIT: Duration = Duration::from_secs(1);
 /// of the thread, but at most [`END_WAIT`]. A thread that the file system still blocks then ends
 /// with the process.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub struct Worker {
     end: Option<Sender<()>>,
     ended: Receiver<()>,
 }
@@ -25,7 +25,7 @@ impl Worker {
     ///
     /// # Errors
     /// Returns an error if the thread cannot be started.
-    pub(crate) fn start(
+    pub fn start(
         name: &str,
         work: impl FnOnce(&Receiver<()>) + Send + 'static,
     ) -> io::Result<Self> {

@@ -5,10 +5,9 @@
 
 use std::io::{self, Write};
 use std::mem;
-use std::thread;
-use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Sender, bounded};
+use tidegate_server::Worker;
 
 /// Maximum number of lines that wait to be written.
 const WAITING_MAX: usize = 1024;
@@ -16,17 +15,14 @@ const WAITING_MAX: usize = 1024;
 /// Number of further places, for the last lines of the process and for the number of missing lines.
 const LAST_MAX: usize = 16;
 
-/// Maximum time for which the end of the process waits until the lines are written.
-const END_WAIT: Duration = Duration::from_secs(1);
-
-/// A writer of log lines. When it is dropped, it waits until all lines are written, but at most
-/// [`END_WAIT`].
+/// A writer of log lines. When it is dropped, it waits for a limited time until all lines are
+/// written.
 #[derive(Debug)]
 pub struct LogWriter {
-    /// The queue of lines. `None` while the writer is dropped.
-    lines: Option<Sender<String>>,
-    /// A channel that is disconnected when the thread has ended.
-    ended: Receiver<()>,
+    /// The queue of lines. It is dropped before the thread, which ends when it has written all
+    /// lines.
+    lines: Sender<String>,
+    _thread: Worker,
     /// Number of lines that had no place in the queue, and that no line in the log reports yet.
     missing: u64,
 }
@@ -38,23 +34,19 @@ impl LogWriter {
     /// Returns an error if the thread cannot be started.
     pub fn start(mut to: impl Write + Send + 'static) -> io::Result<Self> {
         let (lines, waiting) = bounded::<String>(WAITING_MAX + LAST_MAX);
-        let (running, ended) = bounded(0);
-        let write = move || {
-            // Nothing is ever sent. The drop at the end of the thread wakes the drop of the writer.
-            let _running: Sender<()> = running;
+        let thread = Worker::start("log", move |_| {
             for line in waiting {
                 // A closed standard error is no reason to stop serving calls.
                 let _ = to.write_all(line.as_bytes());
             }
-        };
-        thread::Builder::new().name("log".to_owned()).spawn(write)?;
-        Ok(Self { lines: Some(lines), ended, missing: 0 })
+        })?;
+        Ok(Self { lines, _thread: thread, missing: 0 })
     }
 
     /// Adds a line to the log, and returns at once. Returns `false` if [`WAITING_MAX`] lines wait.
     /// Then the line is missing, and a later line contains the number of missing lines.
     pub fn say(&mut self, line: &str) -> bool {
-        let has_room = self.lines.as_ref().is_some_and(|lines| lines.len() < WAITING_MAX);
+        let has_room = self.lines.len() < WAITING_MAX;
         if has_room {
             self.say_last(line);
         } else {
@@ -75,22 +67,18 @@ impl LogWriter {
 
     fn send(&mut self, line: &str) {
         let line = format!("tidegate: {line}\n");
-        let is_sent = self.lines.as_ref().is_some_and(|lines| lines.try_send(line).is_ok());
+        let is_sent = self.lines.try_send(line).is_ok();
         self.missing += u64::from(!is_sent);
-    }
-}
-
-impl Drop for LogWriter {
-    fn drop(&mut self) {
-        // The thread ends when it has written all lines.
-        drop(self.lines.take());
-        let _ = self.ended.recv_timeout(END_WAIT);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
+    use std::thread;
+    use std::time::Duration;
+
+    use crossbeam_channel::Receiver;
 
     use super::*;
 
