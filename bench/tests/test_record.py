@@ -78,3 +78,13 @@ class RecordTest(Scratch):
         self.record.keep(self.folder / "a.log", self.folder / "b.log")
         self.assertEqual((self.record.directory / "a.log").read_text(), "said")
         self.assertFalse((self.record.directory / "b.log").exists())
+
+    def test_files_of_a_round_do_not_replace_those_of_another(self) -> None:
+        log = self.folder / "a.log"
+        for round_ in (1, 2):
+            log.write_text(f"round {round_}")
+            self.record.keep(log, prefix=f"{round_}-")
+        with self.assertRaises(FileExistsError):
+            self.record.keep(log, prefix="1-")
+        texts = [(self.record.directory / f"{round_}-a.log").read_text() for round_ in (1, 2)]
+        self.assertEqual(texts, ["round 1", "round 2"])

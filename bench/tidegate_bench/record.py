@@ -76,11 +76,16 @@ class Record:
         """Writes a file of this name."""
         (self.directory / name).write_text(text)
 
-    def keep(self, *files: Path) -> None:
-        """Copies files that exist, such as the logs of a run, beside the data."""
+    def keep(self, *files: Path, prefix: str = "") -> None:
+        """Copies files that exist, such as the logs of a run, beside the data.
+
+        The name of each copy begins with `prefix`. Runs whose files have the same names need different prefixes: it is
+        an error if there is a file with the name of the copy.
+        """
         for file in files:
             if file.exists():
-                (self.directory / file.name).write_bytes(file.read_bytes())
+                with (self.directory / f"{prefix}{file.name}").open("xb") as copy:
+                    copy.write(file.read_bytes())
 
     def finish(self, **results: Any) -> int:
         """Writes result.json. Returns the exit status: 0 if every condition held, else 1.

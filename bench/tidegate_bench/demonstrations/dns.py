@@ -128,7 +128,7 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
         unknown.join()
         calls, times = caller.calls(), caller.response_times()
         drops = caller.process.drops() + callee.process.drops()
-        record.keep(stage.directory / "tidegate.log", stage.directory / "caller.csv")
+        record.keep(stage.directory / "tidegate.log", stage.directory / "caller.csv", prefix=f"{round_}-")
         left = edge.metrics().value("parked_requests")
 
     def p99_ms(*phases: str) -> float:

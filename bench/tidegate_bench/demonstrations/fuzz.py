@@ -225,7 +225,7 @@ def one_seed(record: Record, seed: int) -> dict[str, Any]:
         if process.running():
             ask_to_relay(record, edge)
             record.text(f"{seed}.metrics", edge.metrics().text)
-        record.keep(stage.directory / "tidegate.log")
+        record.keep(stage.directory / "tidegate.log", prefix=f"{seed}-")
         return {
             "seed": seed,
             "datagrams": sent,

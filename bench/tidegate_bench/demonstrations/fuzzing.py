@@ -74,7 +74,7 @@ def one_target(record: Record, target: str, seconds: int) -> dict[str, Any]:
     found = DONE.findall(log.read_text(errors="replace"))
     executions, cov, ft, files = (int(number) for number in found[-1]) if found else (0, 0, 0, 0)
     crashes = sorted(set(artifacts.glob("*")) - known)
-    record.keep(*crashes)
+    record.keep(*crashes, prefix=f"{target}-")
     record.expect(
         status == 0 and not crashes and executions > 0,
         f"{target:9} {seconds:5} s {executions:10,} executions  cov {cov:5}  ft {ft:6}  "

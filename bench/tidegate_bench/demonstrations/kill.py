@@ -59,7 +59,8 @@ def one_run(record: Record, round_: int) -> dict[str, Any]:
         asked = caller.stats()
         shown = settled(edge)
         answered = [callee.finish() for callee in living]
-        record.keep(caller.report, *(callee.report for callee in living), stage.directory / "tidegate.log")
+        reports = (caller.report, *(callee.report for callee in living))
+        record.keep(*reports, stage.directory / "tidegate.log", prefix=f"{round_}-")
 
     failed_new = asked["begun"] - asked["set_up"]
     counted = [shown.total("backend_assigned", backend=backend) for backend in backends]

@@ -73,7 +73,8 @@ def one_run(record: Record, seed: int, listener: str) -> dict[str, Any]:
         [used] = cores.used()
         drops = edge.drops()
         kept = ("tidegate.log", "kamailio.log", "caller.errors", "callee.errors")
-        record.keep(*(stage.directory / name for name in kept))
+        way = "listener" if listener else "routing-table"
+        record.keep(*(stage.directory / name for name in kept), prefix=f"{way}-{seed}-")
         calls = sipp.made_by(stage, "caller", caller, 5060).calls()
     how = listener or "routing table"
     record.expect(ended and calls.clean and calls.created == CALLS, f"seed {seed}, {how}: {calls}")

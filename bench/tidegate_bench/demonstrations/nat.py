@@ -208,7 +208,7 @@ def hang_ups(record: Record, stage: Stage, networks: Networks, round_: int) -> d
     drops = edge.drops()
     edge.stop()
     logs = ("tidegate.log", "sipp.errors", "backend.errors", "baresip.log")
-    record.keep(*(stage.directory / name for name in logs))
+    record.keep(*(stage.directory / name for name in logs), prefix=f"{round_}-")
     contacts = set(re.findall(r"^Contact: <sip:[^@>]*@([0-9.]+)", exchanged, re.M))
     byes = set(re.findall(r"^BYE sip:[^@]*@([0-9.]+)", exchanged, re.M))
     record.expect(calls.clean and calls.created == CALLS, f"SIPp, {CALLS} calls: {calls}")
@@ -358,7 +358,7 @@ def registered(record: Record, stage: Stage, networks: Networks, round_: int) ->
     # The new listener at the place in carol's token uses TCP. carol and dora have not registered again yet.
     site.call(MOVED, "carol", "dora")
     logs = ("edge.log", "restarted.log", "moved.log", "kamailio.log", "desk.log", *(f"{name}.log" for name in ACCOUNTS))
-    record.keep(*(stage.directory / name for name in logs))
+    record.keep(*(stage.directory / name for name in logs), prefix=f"{round_}-")
     return site.rows
 
 

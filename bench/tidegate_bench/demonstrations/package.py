@@ -85,7 +85,7 @@ class Show(Demonstration):
                 kept = root.file(f"{STATE}/route.key").read_bytes() == key
                 self.expect(kept, "the key that routes calls is the same as before the upgrade")
                 self.remove(root)
-                self.keep(*stage.directory.glob("*.log"))
+                self.keep(*stage.directory.glob("*.log"), prefix=f"{round_}-")
         return {"package": file.name}
 
     def dpkg(self, root: Root, what: str, *words: str) -> None:

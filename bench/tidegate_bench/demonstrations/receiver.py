@@ -104,7 +104,7 @@ def one(show: "Show", round_: int) -> dict[str, Any]:
                 if delay <= DEADLINE_S
             )
         )
-        show.keep(*stage.directory.glob("*.log"), *stage.directory.glob("*.errors"))
+        show.keep(*stage.directory.glob("*.log"), *stage.directory.glob("*.errors"), prefix=f"{round_}-")
         stage.kill()
     bins = [round((step - (KILL_AFTER_S - WARM_UP_S) / BIN_S) * BIN_S, 1) for step in range(round(end / BIN_S))]
     show.rows(f"goodput-{round_}", [{"at_s": at, "goodput": round(course.goodput(at, at + BIN_S), 3)} for at in bins])

@@ -203,7 +203,7 @@ def one_run(record: Record, layout: str, seed: int, reloads: int, profiled: bool
         again = sum(stats["repeated"].values()) + callee.finish()["repeated"]
         if profiled:
             perf.wait(20)
-        record.keep(stage.directory / "tidegate.log")
+        record.keep(stage.directory / "tidegate.log", prefix=f"{name}-")
     took_ms = [ns / 1e6 for ns in options.took_ns.values()]
     # The processes start in the first second, so it does not count.
     calm = [ns / 1e6 for n, ns in options.took_ns.items() if OPTIONS_CPS < n < quiet - OPTIONS_CPS // 2]

@@ -59,7 +59,8 @@ def one_restart(record: Record, round_: int, how: signal.Signals) -> dict[str, A
             record.expect(served.clean and served.created > 0, f"the {name} back end: {served}")
             row[f"{name}_backend"] = served.successful
         record.expect(restarted.running(), "the restarted process still runs")
-        record.keep(*(stage.directory / f"{name}.log" for name in ("tidegate", "restarted")))
+        logs = ("tidegate.log", "restarted.log")
+        record.keep(*(stage.directory / name for name in logs), prefix=f"{round_}-{how.name}-")
         return row
 
 

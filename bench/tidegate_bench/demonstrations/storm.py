@@ -320,7 +320,7 @@ def beside(show: Record, name: str, seed: int) -> Row:
         client, server = authority.expired("client"), authority.expired("server")
         with tls_server(server) as expired_port:
             row = _measure(show, stage, name, attack, seed, authority, client, expired_port)
-        show.keep(stage.directory / "tidegate.log")
+        show.keep(stage.directory / "tidegate.log", prefix=f"{name}-{seed}-")
     return row
 
 

@@ -370,7 +370,7 @@ class Show(Demonstration):
                 with Stage() as stage:
                     row: Row = {"attack": name, "item": item, "seed": seed, "reached": None, "reached_max": None}
                     row |= attack(Run(stage, seed))
-                    self.keep(stage.directory / "tidegate.log")
+                    self.keep(stage.directory / "tidegate.log", prefix=f"{name}-{seed}-")
                 judge(self, row)
                 rows.append(row)
         self.rows("runs", rows)

@@ -72,7 +72,7 @@ def one_run(record: Record, round_: int, rate: int) -> dict[str, Any]:
         ended = caller.end(AFTER_S)
         drops = caller.process.drops() + callee.process.drops()
         shown, asked, answered = edge.metrics(), caller.stats(), callee.finish()
-        record.keep(caller.report, callee.report, stage.directory / "tidegate.log")
+        record.keep(caller.report, callee.report, stage.directory / "tidegate.log", prefix=f"{round_}-")
     record.rows(f"switches-{round_}", [vars(switch) for switch in switches])
     record.expect(drops == 0, f"the generator lost {drops} datagrams")
     row = {"run": round_, **judge(record, switches, ended, asked, answered, shown)}

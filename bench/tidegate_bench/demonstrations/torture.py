@@ -245,7 +245,7 @@ advertise = "[2001:db8::10]:5060"
         counters(record, rows, edge.metrics())
         record.text(f"{mode}.metrics", edge.metrics().text)
         logs = ("tidegate.log", "caller.log", "callee.log", "caller.errors", "callee.errors")
-        record.keep(*(stage.directory / log for log in logs))
+        record.keep(*(stage.directory / log for log in logs), prefix=f"{mode}-")
         return rows
 
 
