@@ -15,7 +15,7 @@ BENCH = Path(__file__).parents[1]
 # A server that does not end by SIGTERM, in each of two workers. Its marker is in its command line.
 SCRIPT = """
 import sys, time
-from tidegate_bench.process import Stage, in_parallel
+from tidegate_bench.process import Stage, exit_on_signals, in_parallel
 
 def run(number):
     with Stage() as stage:
@@ -23,7 +23,20 @@ def run(number):
         time.sleep(60)
 
 if __name__ == "__main__":
+    if "command" in sys.argv:
+        exit_on_signals()
     list(in_parallel(2, run, [1, 2, 3]))
+"""
+
+# A program whose end the script waits for, and which may ignore SIGTERM. Its marker is in its command line.
+WAITING = """
+import sys
+from tidegate_bench import program
+from tidegate_bench.process import exit_on_signals
+
+exit_on_signals()
+trap = "trap '' TERM; " if "stubborn" in sys.argv else ""
+program.output("sh", "-c", f"{trap}echo {sys.argv[1]}; while true; do sleep 1; done")
 """
 
 
@@ -47,21 +60,47 @@ def kill(marker: str) -> None:
 
 
 class Ending(unittest.TestCase):
-    def test_a_script_and_its_workers_that_are_ended_together_leave_nothing(self) -> None:
-        marker = f"marker-of-a-test-{os.getpid()}"
-        # `pkill -f` and a terminal end the script and its workers at once.
-        script = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, marker],
+    def setUp(self) -> None:
+        self.marker = f"marker-of-a-test-{os.getpid()}"
+        self.addCleanup(kill, self.marker)
+
+    def start(self, script: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Starts a script, and waits until it has started its processes."""
+        started = subprocess.Popen(
+            [sys.executable, "-c", script, self.marker, *arguments],
             cwd=BENCH,
             start_new_session=True,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        self.addCleanup(kill, marker)
-        self.wait_until(lambda: len(running(marker)) >= 5)
-        os.killpg(script.pid, signal.SIGTERM)
-        script.wait(20)
-        self.wait_until(lambda: not running(marker))
+        count = 5 if script is SCRIPT else 2
+        self.wait_until(lambda: len(running(self.marker)) >= count)
+        # A new process first has the command line of its parent, which is still starting it.
+        time.sleep(0.5)
+        return started
+
+    def test_a_script_and_its_workers_that_are_ended_together_leave_nothing(self) -> None:
+        for arguments in ((), ("command",)):
+            with self.subTest(arguments):
+                script = self.start(SCRIPT, *arguments)
+                # `pkill -f` and a terminal end the script and its workers at once.
+                os.killpg(script.pid, signal.SIGTERM)
+                script.wait(20)
+                self.wait_until(lambda: not running(self.marker))
+
+    def test_a_command_that_is_ended_alone_ends_its_workers(self) -> None:
+        script = self.start(SCRIPT, "command")
+        script.terminate()
+        self.assertEqual(script.wait(20), 128 + signal.SIGTERM)
+        self.wait_until(lambda: not running(self.marker))
+
+    def test_a_script_that_is_ended_leaves_no_program_that_it_waits_for(self) -> None:
+        for number, arguments in ((signal.SIGTERM, ("stubborn",)), (signal.SIGKILL, ())):
+            with self.subTest(number):
+                script = self.start(WAITING, *arguments)
+                script.send_signal(number)
+                script.wait(20)
+                self.wait_until(lambda: not running(self.marker))
 
     def wait_until(self, condition: Callable[[], bool], seconds: float = 20) -> None:
         deadline = time.monotonic() + seconds

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+from tidegate_bench.process import exit_on_signals
+
 PACKAGE = Path(__file__).parent
 DEMONSTRATION = "show-"
 
@@ -38,4 +40,5 @@ def demonstrations() -> Iterator[tuple[str, str]]:
 
 def run() -> None:
     """Runs the command by whose name this process was started."""
+    exit_on_signals()
     sys.exit(main(Path(sys.argv[0]).name, sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import shutil
 import signal
@@ -27,7 +28,16 @@ _libc = ctypes.CDLL(None)
 _Result = TypeVar("_Result")
 
 
-def _end_with_parent() -> None:
+def exit_on_signals() -> None:
+    """Makes SIGTERM and SIGHUP raise `SystemExit`, so that this process ends its children before it ends."""
+    for number in _ENDING:
+        # `nohup` makes its command ignore SIGHUP.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _leave)
+
+
+def end_with_parent() -> None:
+    """Makes the kernel send SIGTERM to this process when its parent ends."""
     # A script that is killed cannot clean up, so the kernel ends its processes.
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -44,7 +54,7 @@ class Process:
         self._drops_seen = 0
 
         def enter() -> None:
-            _end_with_parent()
+            end_with_parent()
             if quota:
                 quota.join()
 
@@ -182,8 +192,7 @@ class Stage:
 
     def __enter__(self) -> "Stage":
         self.directory = Path(tempfile.mkdtemp(prefix="tidegate-"))
-        for number in _ENDING:
-            signal.signal(number, _leave)
+        exit_on_signals()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -237,8 +246,11 @@ def in_parallel(jobs: int, run: Callable[..., _Result], *arguments: Iterable[Any
     if jobs == 1:
         yield from map(run, *arguments)
         return
-    with ProcessPoolExecutor(jobs, initializer=_end_with_parent) as pool:
+    pool = ProcessPoolExecutor(jobs, initializer=end_with_parent)
+    try:
         yield from pool.map(partial(_in_worker, run), *arguments)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _in_worker(run: Callable[..., _Result], *arguments: Any) -> _Result:
@@ -256,6 +268,9 @@ def _leave(number: int, _frame: FrameType | None) -> None:
     # must not interrupt the end of the processes.
     for ending in _ENDING:
         signal.signal(ending, signal.SIG_IGN)
+    # Otherwise the script would wait until its workers have finished their calls.
+    for worker in multiprocessing.active_children():
+        worker.terminate()
     sys.exit(128 + number)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate_bench import tidegate
+from tidegate_bench.process import end_with_parent
 from tidegate_bench.record import ROOT
 
 Json = dict[str, Any]
@@ -18,7 +19,15 @@ def output(*command: object, ok: Collection[int] = (0,), timeout: float | None =
     Ends this process if the exit status is not in `ok`.
     """
     words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout)
+    done = subprocess.run(
+        words,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+        preexec_fn=end_with_parent,  # It calls only the kernel, so it is safe after a fork.
+    )
     if done.returncode not in ok:
         raise SystemExit(f"{' '.join(words)}: status {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout

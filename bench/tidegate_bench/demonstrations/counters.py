@@ -13,12 +13,12 @@ idle time no calls at all.
 
 import argparse
 import time
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from tidegate_bench import program, sipp, tidegate
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.process import Stage
+from tidegate_bench.process import Stage, in_parallel
 from tidegate_bench.record import Record
 from tidegate_bench.tidegate import Edge
 
@@ -83,8 +83,7 @@ def simulated(record: Record, calls: int, jobs: int, profile: str) -> list[dict[
     each = min(calls // 4, WORLD_CALLS)
     seeds = range(1, -(-calls // each) + 1)
     print(f"simulated: {len(seeds)} worlds of {each:,} calls at {WORLD_RATE_CPS} calls/s")
-    with ThreadPoolExecutor(jobs) as pool:
-        runs = list(pool.map(lambda seed: simulate(record, seed, each, profile), seeds))
+    runs = list(in_parallel(jobs, partial(simulate, record, calls=each, profile=profile), seeds))
     offered = sum(run["offered"] for run in runs)
     for what in ("set_up", "completed"):
         print(f"  {what}: {sum(run[what] for run in runs):,} of {offered:,}")
