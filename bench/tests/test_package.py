@@ -45,19 +45,25 @@ class MaintainerScriptTest(Scratch):
     SYSCTL = "systemd-sysctl --prefix=net/core/rmem_max --prefix=net/core/optmem_max"
     ACTIVE, RESTART = "systemctl --quiet is-active tidegate.service", "systemctl restart"
     CHANGED = "systemctl show --property=DropInPaths --value tidegate.service"
+    UNIT = "systemctl show --property=FragmentPath --value tidegate.service"
 
     def setUp(self) -> None:
         super().setUp()
         self.configuration = self.folder / "tidegate.toml"
         self.configuration.touch()
         (self.folder / "system").mkdir()
-        for name in ("adduser", "systemd-sysctl", "systemctl", "setpriv"):
+        for name in ("adduser", "systemd-sysctl", "setpriv"):
             self.command(name, 0)
+        self.service("/lib/systemd/system/tidegate.service")
 
-    def command(self, name: str, status: int, prints: str = "") -> None:
+    def command(self, name: str, status: int, does: str = "") -> None:
         file = self.folder / name
-        file.write_text(f'#!/bin/sh\necho {name} "$@" >> {self.folder}/log\nprintf %s "{prints}"\nexit {status}\n')
+        file.write_text(f'#!/bin/sh\necho {name} "$@" >> {self.folder}/log\n{does}\nexit {status}\n')
         file.chmod(0o755)
+
+    def service(self, unit: str, addition: str = "") -> None:
+        """Makes `systemctl` tell that the service runs, with this unit and this addition to it."""
+        self.command("systemctl", 0, f"case $2 in *DropInPaths) echo {addition} ;; *FragmentPath) echo {unit} ;; esac")
 
     def configure(self, *words: str) -> tuple[int, list[str]]:
         """Returns the exit status of `postinst configure`, and the commands that it ran after `adduser`."""
@@ -66,7 +72,7 @@ class MaintainerScriptTest(Scratch):
         script = (ROOT / "packaging/debian/postinst").read_text()
         for found, here in (
             ("/run/systemd/system", self.folder / "system"),
-            ("/lib/systemd/", f"{self.folder}/"),
+            ("/lib/systemd/systemd-sysctl", self.folder / "systemd-sysctl"),
             ("/etc/tidegate/tidegate.toml", self.configuration),
             ("#DEBHELPER#", "systemctl restart"),
         ):
@@ -91,15 +97,20 @@ class MaintainerScriptTest(Scratch):
         self.assertEqual({line.split(" = ")[0] for line in lines if " = " in line}, keys)
 
     def test_upgrade_checks_the_configuration_before_it_restarts_the_service(self) -> None:
-        before = [self.SYSCTL, self.ACTIVE, self.CHANGED]
+        before = [self.SYSCTL, self.ACTIVE, self.CHANGED, self.UNIT]
         self.assertEqual(self.configure("0.1"), (0, [*before, self.check(), self.RESTART]))
+        self.service("/usr/lib/systemd/system/tidegate.service")
         self.command("setpriv", 2)
         self.assertEqual(self.configure("0.1"), (1, [*before, self.check()]))
 
     def test_upgrade_checks_nothing_if_the_service_has_been_changed(self) -> None:
-        self.command("systemctl", 0, prints="/etc/systemd/system/tidegate.service.d/override.conf")
         self.command("setpriv", 2)
+        unit, own = "/lib/systemd/system/tidegate.service", "/etc/systemd/system/tidegate.service"
+        self.service(unit, addition=f"{own}.d/override.conf")
         self.assertEqual(self.configure("0.1"), (0, [self.SYSCTL, self.ACTIVE, self.CHANGED, self.RESTART]))
+        # After `systemctl edit --full`.
+        self.service(own)
+        self.assertEqual(self.configure("0.1"), (0, [self.SYSCTL, self.ACTIVE, self.CHANGED, self.UNIT, self.RESTART]))
 
     def test_upgrade_checks_nothing_if_no_process_would_be_lost(self) -> None:
         self.command("systemctl", 3)
