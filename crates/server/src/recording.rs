@@ -36,8 +36,8 @@ mod ring;
 mod tally;
 mod writer;
 
-use std::fmt;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 pub use block::COMMAND_MAX;
 pub use head::{Head, VERSION, VERSION_MIN};
@@ -49,6 +49,8 @@ pub use writer::{Recorded, WAITING_MAX};
 pub(crate) use journal::Journal;
 pub(crate) use tally::Tally;
 pub(crate) use writer::Recorder;
+
+use crate::StartError;
 
 /// The path, size and configuration of a new recording.
 #[derive(Clone, Debug)]
@@ -62,11 +64,39 @@ pub struct RecordTo {
     pub configuration: String,
 }
 
+impl RecordTo {
+    /// Checks that a process with this number of shards can be recorded, without changing a file.
+    ///
+    /// # Errors
+    /// Returns an error if there are several shards, or if the file cannot be created.
+    pub(crate) fn check(&self, shards: u16) -> Result<(), StartError> {
+        if shards != 1 {
+            // All shards access shared state, in an order that no single recording contains.
+            let what = format!("a process with {shards} shards cannot be recorded");
+            let remedy = "record with `[server] shards = 1`";
+            return Err(StartError::new("--record", what, remedy).lasting());
+        }
+        ring::check(&self.path).map_err(|error| {
+            let failed = self.failed(&error);
+            // Tidegate never replaces another file, so each further start would fail too.
+            let is_occupied = error.kind() == io::ErrorKind::AlreadyExists;
+            if is_occupied { failed.lasting() } else { failed }
+        })
+    }
+
+    /// Returns the error of a start whose recording cannot be created.
+    pub(crate) fn failed(&self, error: &io::Error) -> StartError {
+        let remedy = "write the path of a new file, or of an old recording, in a directory where \
+                      this user may write";
+        StartError::new(self.path.display(), error.to_string(), remedy)
+    }
+}
+
 /// The reason why a recording cannot be read.
 #[derive(Debug)]
 pub enum Unreadable {
     /// The operating system returned an error.
-    Io(std::io::Error),
+    Io(io::Error),
     /// The file is not a recording.
     Foreign,
     /// The recording has this version of the format, which this program does not support.
@@ -76,8 +106,8 @@ pub enum Unreadable {
     Corrupt(u64, &'static str),
 }
 
-impl From<std::io::Error> for Unreadable {
-    fn from(error: std::io::Error) -> Self {
+impl From<io::Error> for Unreadable {
+    fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }

@@ -97,8 +97,7 @@ pub fn run(
     let tls = Tls::new(tls);
     // Most errors of a start are found before a shared address is opened. If the process fails
     // until then, it has taken no traffic of a shared address and has not changed the list of
-    // removed back ends. An error in the path of a recording is found later, because the head of a
-    // recording contains the listeners.
+    // removed back ends.
     let failed = |what: &str, error: std::io::Error| {
         StartError::new(what, format!("cannot start: {error}"), RAISE_LIMITS)
     };
@@ -111,6 +110,9 @@ pub fn run(
     };
     let removed = RemovedBackends::new(state_dir, config.server.removed_backend);
     removed.check().map_err(|error| unwritable(&removed, &error))?;
+    if let Some(to) = record {
+        to.check(config.server.shards)?;
+    }
     let bind = |address| Admin::bind(address).map(|listener| (address, listener));
     let admin = config.admin.address.map(bind).transpose()?;
     let groups = wiring::open(config, &tls)?;
@@ -140,7 +142,7 @@ pub fn run(
     bans::add(&mut metrics, assembly.bans().clone(), clock);
     heavy::add(&mut metrics, counters.to_vec());
     let (recorder, mut journal) = record
-        .map(|to| begin_recording(to, config, keys, &listeners, environment, seed))
+        .map(|to| begin_recording(to, keys, &listeners, environment, seed))
         .transpose()?
         .unzip();
     if let Some(recorder) = &recorder {
@@ -344,18 +346,11 @@ fn unwritable(removed: &RemovedBackends, error: &std::io::Error) -> StartError {
 
 fn begin_recording(
     to: &RecordTo,
-    config: &Config,
     keys: &Secret,
     listeners: &[SocketAddr],
     environment: Environment,
     seed: Seed,
 ) -> Result<(Recorder, Journal), StartError> {
-    if config.server.shards != 1 {
-        // All shards access shared state, in an order that no single recording contains.
-        let what = format!("a process with {} shards cannot be recorded", config.server.shards);
-        let remedy = "record with `[server] shards = 1`";
-        return Err(StartError::new("--record", what, remedy).lasting());
-    }
     let head = Head {
         program: env!("CARGO_PKG_VERSION").to_owned(),
         configuration: to.configuration.clone(),
@@ -364,11 +359,7 @@ fn begin_recording(
         seed,
         keys: keys.clone(),
     };
-    Recorder::start(&to.path, &head, to.size).map_err(|error| {
-        let remedy = "write the path of a new file, or of an old recording, in a directory where \
-                      this user may write";
-        StartError::new(to.path.display(), error.to_string(), remedy)
-    })
+    Recorder::start(&to.path, &head, to.size).map_err(|error| to.failed(&error))
 }
 
 /// Returns a function that computes the content of `/status`, except the version and the phase.

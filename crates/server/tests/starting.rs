@@ -91,6 +91,26 @@ fn a_start_that_fails_at_its_recording_leaves_the_number_of_the_process_before()
     assert_eq!(fs::read_to_string(process).unwrap(), "7\n");
 }
 
+/// A regression: systemd started the process again and again. Each attempt opened the listeners
+/// first, so at a shared address it took messages away from the other processes.
+#[test]
+fn a_recording_that_would_replace_another_file_opens_no_listener_and_stays_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let [text, recording, absent] =
+        ["text", "recording", "absent/recording"].map(|name| dir.path().join(name));
+    fs::write(&text, "listen = 5060").unwrap();
+    // The beginning of a recording. The earlier recording is in the way.
+    fs::write(&recording, "Tidegate record\n").unwrap();
+    fs::write(dir.path().join("recording.old"), "listen = 5060").unwrap();
+    for (record, is_lasting) in [(text, true), (recording, true), (absent, false)] {
+        let error = rejected_with(dir.path(), address, "off", Some(&record));
+        assert_eq!(error.place, record.display().to_string(), "{error}");
+        assert_eq!(error.is_lasting, is_lasting, "{error}");
+    }
+}
+
 /// A regression: each attempt opened the listeners first. At a shared address, the kernel then gave
 /// messages to a process that did not start.
 #[test]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::block::{HEADER, Header};
 use super::head::Head;
 use super::layout::{Layout, SIZE_MIN, SLOTS};
+use crate::state_file;
 
 /// The file of a recording while it is written.
 #[derive(Debug)]
@@ -67,18 +68,37 @@ impl Ring {
 /// again. Writes into no existing file, so that a process that has such a file open does not see
 /// the keys. Follows no links.
 fn new_file(path: &Path) -> io::Result<File> {
-    match len_of_replaceable(path)? {
+    match len_of_occupant(path)? {
         None => {}
         Some(0) => fs::remove_file(path)?,
-        Some(_) => {
-            let old = old_path(path);
-            len_of_replaceable(&old).map_err(|error| {
-                io::Error::new(error.kind(), format!("{}: {error}", old.display()))
-            })?;
-            fs::rename(path, &old)?;
-        }
+        Some(_) => fs::rename(path, old_path(path))?,
     }
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Checks that a recording can be created at `path`, without changing a file.
+///
+/// # Errors
+/// Returns an error of the kind `AlreadyExists` if the recording would replace another file.
+/// Returns any other error if no file can be written beside it.
+pub(super) fn check(path: &Path) -> io::Result<()> {
+    len_of_occupant(path)?;
+    state_file::check(path)
+}
+
+/// Returns the length of the file at `path`, or `None` if there is no file.
+///
+/// # Errors
+/// Returns an error if the file is neither empty nor a recording, or if it is a recording that
+/// cannot be renamed because of another file.
+fn len_of_occupant(path: &Path) -> io::Result<Option<u64>> {
+    let len = len_of_replaceable(path)?;
+    if len.is_some_and(|len| len > 0) {
+        let old = old_path(path);
+        len_of_replaceable(&old)
+            .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", old.display())))?;
+    }
+    Ok(len)
 }
 
 /// Returns the path at which an earlier recording at `path` is kept.
