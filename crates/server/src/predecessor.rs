@@ -2,6 +2,9 @@
 //!
 //! With the seed of the previous process, a process can forward the CANCEL of an INVITE that the
 //! previous process has forwarded (module `stateless::lost` of the proxy).
+//!
+//! If several processes share the state directory, the seed is that of the process that started
+//! last. So after a restart of another one of them, the new process has the wrong seed.
 
 use std::fs;
 use std::io::Write;
