@@ -201,7 +201,9 @@ pub(super) fn line(history: &History) -> String {
         return error.to_owned();
     }
     let rates = history.rates();
-    let up = sample.backends.iter().filter(|backend| backend.is_up).count();
+    // A back end that was removed from the configuration is shown until its calls have ended.
+    let configured = || sample.backends.iter().filter(|backend| backend.state != "removed");
+    let up = configured().filter(|backend| backend.is_up).count();
     format!(
         "{} law {} arrived {:.0}/s kernel drops {:.0}/s repeated {:.0}/s offered {:.0}/s \
          admitted {:.0}/s rejected {:.0}/s socket drops {:.0}/s occupancy {:.0} % wait p99 {:.0} ms \
@@ -219,7 +221,7 @@ pub(super) fn line(history: &History) -> String {
         sample.wait_p99_ms,
         sample.in_progress,
         sample.ended,
-        sample.backends.len(),
+        configured().count(),
     )
 }
 
@@ -258,7 +260,7 @@ mod tests {
                 pool: "app".to_owned(),
                 name: name.to_owned(),
                 state: state.to_owned(),
-                is_up: state != "down",
+                is_up: state == "suspect",
                 assigned: second * 90,
                 ..Backend::default()
             };
@@ -268,7 +270,11 @@ mod tests {
                 law: "pi".to_owned(),
                 calls,
                 occupancy: 0.95,
-                backends: vec![backend("one", "suspect"), backend("two", "down")],
+                backends: vec![
+                    backend("one", "suspect"),
+                    backend("two", "down"),
+                    backend("three", "removed"),
+                ],
                 reasons: vec![("law".to_owned(), second * 320)],
                 ..Sample::default()
             }));
@@ -314,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_terminal_shows_a_single_line() {
+    fn a_small_terminal_shows_a_single_line_without_removed_back_ends() {
         let text = drawn(&history(), 60, 10);
         assert!(text.contains("offered 500/s") && text.contains("ends 1 of 2 up"), "{text}");
     }
