@@ -338,7 +338,8 @@ impl Gate {
         };
         let Some(fair) = self.sources.fair_mut(bucket) else { return reason };
         if let Allowance::Window(size) = allowance {
-            let (size, held) = (size.max(0.0).ceil() as usize, in_progress as usize);
+            // A fraction of a place admits no piece, so it is no place to share.
+            let (size, held) = (size.max(0.0).floor() as usize, in_progress as usize);
             let may_hold = fair.may_hold(source, size, held);
             return reason.or((!may_hold).then_some(Reason::SourceShare));
         }

@@ -144,17 +144,20 @@ fn a_flood_does_not_fill_the_queue() {
 
 #[test]
 fn a_window_is_room_that_is_shared() {
-    let mut gate = fair_gate(&[]);
-    let mut ask = |source| {
-        gate.on_arrival(at(0), 0);
-        gate.control.admit_of_all(Allowance::Window(4.0));
-        gate.on_new_from(at(0), &from(source), Bucket::Session, 0, None, true)
-    };
-    assert!(matches!(ask(2), Verdict::Admit(_)));
-    assert!(matches!([ask(1), ask(1)], [Verdict::Admit(_), Verdict::Admit(_)]));
-    assert_eq!(ask(1), Verdict::Reject(Reason::SourceShare));
-    assert!(matches!(ask(3), Verdict::Admit(_)));
-    assert_eq!(ask(4), Verdict::Reject(Reason::Law));
+    // A fraction of a place admits nothing, so it is not the place that is left for others.
+    for size in [4.0, 4.5] {
+        let mut gate = fair_gate(&[]);
+        let mut ask = |source| {
+            gate.on_arrival(at(0), 0);
+            gate.control.admit_of_all(Allowance::Window(size));
+            gate.on_new_from(at(0), &from(source), Bucket::Session, 0, None, true)
+        };
+        assert!(matches!(ask(2), Verdict::Admit(_)));
+        assert!(matches!([ask(1), ask(1)], [Verdict::Admit(_), Verdict::Admit(_)]));
+        assert_eq!(ask(1), Verdict::Reject(Reason::SourceShare), "{size}");
+        assert!(matches!(ask(3), Verdict::Admit(_)), "{size}");
+        assert_eq!(ask(4), Verdict::Reject(Reason::Law), "{size}");
+    }
 }
 
 fn limited(sticky: bool) -> Gate {
