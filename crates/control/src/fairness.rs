@@ -25,7 +25,9 @@
 //!   The last free place is for a source below its share, or for a source that holds no place if no
 //!   known source has a larger weight. If the queue has only one place, any source gets it.
 //!
-//! If only one source is known, the throttle alone decides, and the source may hold all places.
+//! If only one source is known, the throttle alone decides. The source may hold all places except
+//! one, which is for the first piece of another source. If there is only one place, the source gets
+//! it.
 //!
 //! A source with a weight counts as that many sources: it gets that many times the level, and that
 //! many shares of the places. If the messages of an address have several weights, the largest
@@ -228,8 +230,12 @@ impl Fairness {
         let free = room.saturating_sub(held);
         let Account { held: own, weight, .. } = self.sources.get(source.0);
         let (own, weight) = (*own, weight.get());
-        if self.sources.len() <= 1 || free == 0 {
-            return free > 0;
+        if free == 0 {
+            return false;
+        }
+        if self.sources.len() <= 1 {
+            // The last place is for a source that is not known yet.
+            return free > 1 || held == 0;
         }
         // The demands do not include sources that are new since the last computation.
         let weights = self.max_min.weight().max(self.sources.len() as f64);

@@ -346,14 +346,17 @@ fn a_weight_counts_for_two_periods_in_which_its_source_sends() {
 }
 
 #[test]
-fn alone_a_source_may_hold_all() {
+fn alone_a_source_may_hold_all_places_except_one() {
     let mut fairness = fairness(10);
     let source = fairness.on_arrival(at_us(0), 1, 1);
-    for held in 0..10 {
+    assert!(fairness.may_hold(source, 1, 0), "the only place");
+    for held in 0..9 {
         assert!(fairness.may_hold(source, 10, held));
         fairness.hold(source);
     }
-    assert!(!fairness.may_hold(source, 10, 10));
+    assert!(!fairness.may_hold(source, 10, 9) && !fairness.may_hold(source, 10, 10));
+    let next = fairness.on_arrival(at_us(0), 2, 1);
+    assert!(fairness.may_hold(next, 10, 9));
 }
 
 proptest! {

@@ -239,7 +239,10 @@ impl Gate {
             return self.reject(now, bucket, fingerprint, Reason::Late);
         }
         if !self.may_queue(&ticket, waiting_max) {
-            return self.reject(now, bucket, fingerprint, Reason::SourceShare);
+            // The source would find no room under the shadow law either.
+            self.compare(now, &ticket, false, false);
+            let reason = self.reason_without_place(bucket, Reason::QueueFull);
+            return self.reject(now, bucket, fingerprint, reason);
         }
         if self.settings.decide == Decide::Arrival {
             let reason = self.decide_waiting(now, &ticket);
@@ -296,6 +299,14 @@ impl Gate {
         ticket.bucket != Bucket::Session || fair.may_hold(source, room, queue.waiting)
     }
 
+    /// Returns the reason to reject work whose source may hold no further place. While no other
+    /// source is known, the source has not used up a share. Then the reason is `full`, the same as
+    /// if no place were free.
+    fn reason_without_place(&self, bucket: Bucket, full: Reason) -> Reason {
+        let is_shared = self.sources.fair(bucket).is_some_and(|fair| fair.sources() > 1);
+        if is_shared { Reason::SourceShare } else { full }
+    }
+
     /// Returns the reason why new work is not admitted, or `None` if it is admitted.
     fn decide_waiting(&mut self, now: Timestamp, ticket: &Ticket) -> Option<Reason> {
         let Ticket { bucket, class, fingerprint, exempt, source, .. } = *ticket;
@@ -340,8 +351,10 @@ impl Gate {
         if let Allowance::Window(size) = allowance {
             // A fraction of a place admits no piece, so it is no place to share.
             let (size, held) = (size.max(0.0).floor() as usize, in_progress as usize);
-            let may_hold = fair.may_hold(source, size, held);
-            return reason.or((!may_hold).then_some(Reason::SourceShare));
+            if reason.is_some() || fair.may_hold(source, size, held) {
+                return reason;
+            }
+            return Some(self.reason_without_place(bucket, Reason::Law));
         }
         match fair.decide_waiting(now, source, share * (1.0 - floor), reason.is_none()) {
             FairnessDecision::Yes => None,

@@ -160,6 +160,35 @@ fn a_window_is_room_that_is_shared() {
     }
 }
 
+/// A source is forgotten about 1.4 s after its last call. Its next call must find a place.
+#[test]
+fn a_source_that_is_alone_leaves_a_place_in_a_window() {
+    for (size, places, is_left) in [(1.0, 1, false), (2.0, 1, true), (4.5, 3, true)] {
+        let mut gate = fair_gate(&[]);
+        let mut ask = |source| {
+            gate.on_arrival(at(0), 0);
+            gate.control.admit_of_all(Allowance::Window(size));
+            gate.on_new_from(at(0), &from(source), Bucket::Session, 0, None, true)
+        };
+        for _ in 0..places {
+            assert!(matches!(ask(1), Verdict::Admit(_)), "{size}");
+        }
+        assert_eq!(ask(1), Verdict::Reject(Reason::Law), "{size}: it has not used up a share");
+        assert_eq!(matches!(ask(2), Verdict::Admit(_)), is_left, "{size}");
+    }
+}
+
+#[test]
+fn a_source_that_is_alone_leaves_a_place_in_the_queue() {
+    let mut gate = fair_gate(&[]).with_room(10);
+    for waiting in 0..9 {
+        assert!(matches!(asks(&mut gate, at(0), &from(1), waiting), Verdict::Admit(_)));
+    }
+    assert_eq!(asks(&mut gate, at(0), &from(1), 9), Verdict::Reject(Reason::QueueFull));
+    assert_eq!(flow(&gate).lost, 1);
+    assert!(matches!(asks(&mut gate, at(0), &from(2), 9), Verdict::Admit(_)));
+}
+
 fn limited(sticky: bool) -> Gate {
     let limit = Limit { rate: 10.0, burst: 2, per: Per::Source, sticky };
     let sources = SourceSettings { limits: vec![limit], ..SourceSettings::default() };
