@@ -121,6 +121,8 @@ impl Gate {
         self.control = Control::OPEN;
         self.pacer = Pacer::default();
         self.signals.queue.credit = 0.0;
+        // A law without ticks has left the longest lag since it began.
+        self.signals.queue.lag = None;
         self.law.on_begin(now, &self.signals);
         self.ticked = now;
         // The law must tick even if nothing arrives, because work may already wait.
@@ -232,6 +234,9 @@ impl Gate {
     /// Records that new work waited for `lag` in a receive buffer before it was read.
     pub fn on_lag(&mut self, lag: Duration) {
         self.signals.queue.lag = self.signals.queue.lag.max(Some(lag));
+        if let Some(shadow) = &mut self.shadow {
+            shadow.on_lag(lag);
+        }
     }
 
     /// Returns whether the gate now rejects all new sessions or a part of them.
@@ -300,10 +305,10 @@ impl Gate {
     /// sessions.
     pub fn handle_timeout(&mut self, now: Timestamp, waiting: usize) {
         if now < self.due {
-            // The shadow uses the signals as they are. Updating them here would change the signals
-            // of the law in force.
+            // Except for the lag, the shadow uses the signals as they are. Updating them here would
+            // change the signals of the law in force.
             if let Some(shadow) = &mut self.shadow {
-                shadow.handle_timeout(now, &self.signals);
+                shadow.handle_timeout(now, &mut self.signals);
             }
             return;
         }
@@ -312,7 +317,7 @@ impl Gate {
         self.signals.sojourn.close_window(now);
         self.law.on_tick(now, &self.signals, &mut self.control);
         if let Some(shadow) = &mut self.shadow {
-            shadow.handle_timeout(now, &self.signals);
+            shadow.handle_timeout(now, &mut self.signals);
         }
         self.signals.queue.lag = None;
         self.pacer.advance(self.control.queue.release, now.since(self.ticked), waiting);

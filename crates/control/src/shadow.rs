@@ -14,6 +14,7 @@
 //! not known which work would have waited too long under the shadow.
 
 use std::fmt;
+use std::time::Duration;
 
 use tidegate_world::{Stream, Timestamp};
 
@@ -46,6 +47,8 @@ pub struct Shadow {
     ranks: Stream,
     /// The time of the next tick, or `NEVER` while the law is at rest.
     due: Timestamp,
+    /// The longest wait in a receive buffer since the last tick of this law.
+    lag: Option<Duration>,
     compared: [Compared; BUCKETS],
 }
 
@@ -67,6 +70,7 @@ impl Shadow {
             throttles,
             ranks,
             due: Timestamp::NEVER,
+            lag: None,
             compared: Default::default(),
         }
     }
@@ -107,12 +111,20 @@ impl Shadow {
         self.law.on_completion(now, signals, &mut self.control);
     }
 
-    /// Performs a tick if one is due.
-    pub(crate) fn handle_timeout(&mut self, now: Timestamp, signals: &Signals) {
+    /// Records that new work waited for `lag` in a receive buffer before it was read.
+    pub(crate) fn on_lag(&mut self, lag: Duration) {
+        self.lag = self.lag.max(Some(lag));
+    }
+
+    /// Performs a tick if one is due. The signals are the same after the call as before.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp, signals: &mut Signals) {
         if now < self.due {
             return;
         }
+        // The lag in the signals is the longest since the last tick of the law in force.
+        let lag = std::mem::replace(&mut signals.queue.lag, self.lag.take());
         self.law.on_tick(now, signals, &mut self.control);
+        signals.queue.lag = lag;
         self.due = match self.law.tick() {
             Some(tick) if signals.new_work_waits() || !self.law.is_at_rest() => now + tick,
             _ => Timestamp::NEVER,

@@ -2,6 +2,64 @@
 
 use super::*;
 
+/// A law that ticks every 20 ms, and then lets work wait for as long as the lag that it sees.
+static LAGS: Entry = Entry {
+    name: "lags",
+    summary: "",
+    source: "",
+    doc: "",
+    params: &[],
+    check: |_| Ok(()),
+    build: |_: &Values| Box::new(Lags),
+};
+
+#[derive(Debug)]
+struct Lags;
+
+impl Law for Lags {
+    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        control.queue.wait_max = signals.queue.lag;
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(MS * 20)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        false
+    }
+}
+
+/// The law `none` has no ticks, and `tide` has a tick every 10 ms.
+#[test]
+fn a_shadow_law_sees_the_longest_lag_since_its_own_last_tick() {
+    for name in ["none", "tide"] {
+        let law = crate::registry::find(name).unwrap().defaults();
+        let settings = Settings { shadow: Some(LAGS.defaults()), ..Settings::new(law) };
+        let mut gate = Gate::new(settings, Seed(1), 0);
+        gate.on_arrival(at(0), 0);
+        for ms in [3, 8, 5] {
+            gate.on_lag(MS * ms);
+        }
+        let seen = [10, 20, 40].map(|ms| {
+            gate.handle_timeout(at(ms), 0);
+            gate.shadow().unwrap().control().queue.wait_max
+        });
+        assert_eq!(seen, [None, Some(MS * 8), None], "{name}");
+    }
+}
+
+#[test]
+fn a_new_law_sees_no_lag_from_before() {
+    let law = crate::registry::find("none").unwrap().defaults();
+    let mut gate = Gate::new(Settings::new(law), Seed(1), 0);
+    gate.on_arrival(at(0), 0);
+    gate.on_lag(MS * 8);
+    gate.switch(at(1000), LAGS.defaults(), None);
+    gate.handle_timeout(at(1020), 0);
+    assert_eq!(gate.control().queue.wait_max, None);
+}
+
 #[test]
 fn a_law_without_ticks_arms_no_timer() {
     let mut gate = gate(&[]);
