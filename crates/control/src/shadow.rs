@@ -9,6 +9,9 @@
 //! or the queue at a target, its admitted share drifts, because its decisions do not change the
 //! signals.
 //!
+//! The fair shares of sources are no part of either decision: they decide only which sources get
+//! the admitted work.
+//!
 //! The shadow also does not decide when and in which order waiting work is served. The work that
 //! counts in its window was admitted by the law in force. If work is judged at its arrival, it is
 //! not known which work would have waited too long under the shadow.
@@ -22,8 +25,8 @@ use crate::rank::rank;
 use crate::signals::BUCKETS;
 use crate::{Allowance, Bucket, Control, Law, Signals, Throttle, Values};
 
-/// Counts of pieces of new work, by the decision of the law in force and the decision of the
-/// shadow.
+/// Counts of pieces of new work, by the decision of the law in force, without fair shares, and the
+/// decision of the shadow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
     /// Both laws admit the work.
@@ -136,21 +139,22 @@ impl Shadow {
         self.due
     }
 
-    /// Returns whether the shadow law would queue this work. A session needs a rank that is high
-    /// enough, and fewer than the allowed number of waiting messages. `waiting` is the number of
-    /// messages that wait. Other work is always queued.
+    /// Returns whether the shadow law would queue this work. A session needs fewer than the allowed
+    /// number of waiting messages, and a rank that is high enough unless it is `exempt`. `waiting`
+    /// is the number of messages that wait. Other work is always queued.
     pub(crate) fn has_place(
         &mut self,
         bucket: Bucket,
         waiting: usize,
         fingerprint: Option<u64>,
+        exempt: bool,
     ) -> bool {
         let Control { queue, rank_floor, .. } = &self.control;
         if bucket != Bucket::Session {
             return true;
         }
         waiting < queue.waiting_max
-            && (*rank_floor <= 0.0 || *rank_floor <= rank(fingerprint, &mut self.ranks))
+            && (exempt || *rank_floor <= 0.0 || *rank_floor <= rank(fingerprint, &mut self.ranks))
     }
 
     /// Returns whether the shadow law exempts the next message from its throttle, and ends the

@@ -29,6 +29,8 @@ pub struct Ticket {
     pub(crate) again: bool,
     /// True if the work passes its throttle under any allowance.
     pub(crate) exempt: bool,
+    /// True if the work passes the throttle of the shadow law under any allowance.
+    pub(crate) shadow_exempt: bool,
     /// The source for fair shares, or `None` if the work is not counted for a source.
     pub(crate) source: Option<Source>,
 }

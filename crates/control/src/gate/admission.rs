@@ -6,8 +6,8 @@ use tidegate_world::Timestamp;
 use super::{EARLY, Gate};
 use crate::rank::rank;
 use crate::{
-    Allowance, Bucket, Decide, Decision, FairnessDecision, Headroom, Reason, Recalled, Sender,
-    Shadow, Source, Ticket, Verdict,
+    Allowance, Bucket, Control, Decide, Decision, FairnessDecision, Headroom, Reason, Recalled,
+    Sender, Shadow, Source, Ticket, Verdict,
 };
 
 /// A call that is probably too late is admitted only while less than this part, 0 to 1, of the
@@ -104,18 +104,29 @@ impl Gate {
                 self.reject(now, bucket, fingerprint, Reason::SourceLimit)
             }
             None => {
-                let exempt = exempt
-                    || sender.is_admitted
-                    || sender.restricted && self.applies_share(bucket, class);
+                let exempt = exempt || self.exempts(&self.control, sender, bucket, class);
+                let shadow_exempt = self
+                    .shadow()
+                    .is_some_and(|shadow| self.exempts(shadow.control(), sender, bucket, class));
                 let source = self.sources.on_arrival(now, bucket, sender);
-                let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };
+                let again = false;
+                let ticket =
+                    Ticket { bucket, class, fingerprint, again, exempt, shadow_exempt, source };
                 self.decide_new(now, ticket, sender, has_room)
             }
             // The original has been served, so the repetition is served too if there is room.
             // Without room, the repetition can be dropped without harm.
             Some(Decision::Served) if has_room => {
-                let source = None;
-                Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt, source })
+                let (again, shadow_exempt, source) = (true, false, None);
+                Verdict::Admit(Ticket {
+                    bucket,
+                    class,
+                    fingerprint,
+                    again,
+                    exempt,
+                    shadow_exempt,
+                    source,
+                })
             }
             Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
             Some(decision @ (Decision::Rejected | Decision::Full)) => {
@@ -174,9 +185,12 @@ impl Gate {
             Decide::Service => {
                 // Stale work must not use up the allowance of the throttle, which other work can
                 // use.
-                let reason =
-                    if is_stale { Some(Reason::Stale) } else { self.decide_waiting(now, &ticket) };
-                self.compare(now, &ticket, true, reason.is_none());
+                let reason = if is_stale {
+                    self.compare(now, &ticket, true, false);
+                    Some(Reason::Stale)
+                } else {
+                    self.decide_waiting(now, &ticket)
+                };
                 if let Some(reason) = reason {
                     self.reject(now, bucket, fingerprint, reason);
                     return Some(reason);
@@ -245,9 +259,7 @@ impl Gate {
             return self.reject(now, bucket, fingerprint, reason);
         }
         if self.settings.decide == Decide::Arrival {
-            let reason = self.decide_waiting(now, &ticket);
-            self.compare(now, &ticket, has_room, reason.is_none());
-            if let Some(reason) = reason {
+            if let Some(reason) = self.decide_waiting(now, &ticket) {
                 return self.reject(now, bucket, fingerprint, reason);
             }
             self.signals.flow_mut(bucket).admitted += 1;
@@ -307,10 +319,12 @@ impl Gate {
         if is_shared { Reason::SourceShare } else { full }
     }
 
-    /// Returns the reason why new work is not admitted, or `None` if it is admitted.
+    /// Returns the reason why new work is not admitted, or `None` if it is admitted. Lets the
+    /// shadow law judge the work too.
     fn decide_waiting(&mut self, now: Timestamp, ticket: &Ticket) -> Option<Reason> {
         let Ticket { bucket, class, fingerprint, exempt, source, .. } = *ticket;
         if bucket == Bucket::Priority {
+            self.compare(now, ticket, true, true);
             return None;
         }
         self.decided[bucket as usize].on_arrival(now);
@@ -323,6 +337,8 @@ impl Gate {
         } else {
             (!self.passes(now, Some(bucket), class) && !exempt).then_some(Reason::Law)
         };
+        // Fairness decides only which sources get the work that the law admits.
+        self.compare(now, ticket, true, reason.is_none());
         match source {
             Some(source) if !exempt => self.decide_fairly(now, ticket, source, floor, reason),
             _ => reason,
@@ -363,17 +379,18 @@ impl Gate {
         }
     }
 
-    /// Lets the shadow law judge a piece of work. `admitted` is the decision of the law in force.
-    /// `has_room` is false if the queue or every possible pool is full. Then both laws count as
-    /// rejecting the work, because it would find no room under the shadow law either.
+    /// Lets the shadow law judge a piece of work. `admitted` is the decision of the law in force,
+    /// without fair shares. `has_room` is false if the queue or every possible pool is full. Then
+    /// both laws count as rejecting the work, because it would find no room under the shadow law
+    /// either.
     fn compare(&mut self, now: Timestamp, ticket: &Ticket, has_room: bool, admitted: bool) {
-        let Ticket { bucket, class, fingerprint, .. } = *ticket;
+        let Ticket { bucket, class, fingerprint, shadow_exempt, .. } = *ticket;
         let Some(mut shadow) = self.shadow.take() else { return };
         let throttle = self.settings.scheme.throttle_of(Some(bucket), class);
         let allowance = self.allowance_of(shadow.control(), Some(bucket), class);
         let in_progress = self.in_progress(bucket);
         let waiting = self.signals.queue.waiting;
-        let exempt = shadow.take_exemption();
+        let exempt = shadow.take_exemption() || shadow_exempt;
         let passes = |shadow: &mut Shadow| {
             throttle.is_none_or(|index| shadow.passes(index, now, allowance, in_progress))
         };
@@ -381,17 +398,21 @@ impl Gate {
             && shadow.control().makes_stale(bucket, self.signals.service.sojourn);
         let admits = has_room
             && !is_stale
-            && shadow.has_place(bucket, waiting, fingerprint)
+            && shadow.has_place(bucket, waiting, fingerprint, exempt)
             && (passes(&mut shadow) || exempt);
         shadow.compare(bucket, admitted, admits);
         self.shadow = Some(shadow);
     }
 
-    /// Returns whether the law admits a share of the new work, or all of it. Returns false for a
-    /// rate, for a window, and if no work is admitted.
-    fn applies_share(&self, bucket: Bucket, class: u8) -> bool {
-        let allowance = self.allowance_of(&self.control, Some(bucket), class);
-        matches!(allowance, Allowance::Open | Allowance::Fraction(_))
+    /// Returns whether a law that sets `control` does not judge the work of `sender`: a gate has
+    /// admitted it before, or the sender keeps within its share of this server and the law admits a
+    /// share of the new work, or all of it.
+    fn exempts(&self, control: &Control, sender: &Sender, bucket: Bucket, class: u8) -> bool {
+        let applies_share = || {
+            let allowance = self.allowance_of(control, Some(bucket), class);
+            matches!(allowance, Allowance::Open | Allowance::Fraction(_))
+        };
+        sender.is_admitted || sender.restricted && applies_share()
     }
 
     fn passes(&mut self, now: Timestamp, bucket: Option<Bucket>, class: u8) -> bool {

@@ -7,6 +7,7 @@ use crate::{
 mod accounts;
 mod figures;
 mod schemes;
+mod shadow;
 mod sources;
 mod ticks;
 mod windows;

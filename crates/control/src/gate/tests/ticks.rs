@@ -205,6 +205,7 @@ fn idle_time_earns_no_credit() {
             fingerprint: None,
             again: false,
             exempt: false,
+            shadow_exempt: false,
             source: None,
         },
     );
@@ -219,6 +220,7 @@ fn idle_time_earns_no_credit() {
             fingerprint: None,
             again: false,
             exempt: false,
+            shadow_exempt: false,
             source: None,
         },
     );

@@ -265,9 +265,9 @@ keys! {
     /// A shadow law is a second law that sees the same signals and has no effect on calls. For each
     /// new call or single request, Tidegate counts two decisions in the metric
     /// `tidegate_shadow_work`: the decision of the law in force, and the decision that the shadow
-    /// law would have made. The signals are those of a server under the law in force. So these
-    /// counters show when the shadow law would begin to reject. They do not show how much it would
-    /// reject after that.
+    /// law would have made. Neither decision includes the fair shares of sources. The signals are
+    /// those of a server under the law in force. So these counters show when the shadow law would
+    /// begin to reject. They do not show how much it would reject after that.
     pub(in crate::config) static SHADOW: "[overload.shadow]" 0..=1, Live, [SHADOW_PARAMS]
         => Option<Values>;
 
