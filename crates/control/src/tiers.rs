@@ -60,9 +60,9 @@
 //! `s₁` and `s₀` do not include work outside service (reception, sending). Service with state sends
 //! more. So the measured difference is too small, and the steps would be too large, in practice by
 //! a factor of at most two. Therefore a step is halved. If measurements show that state costs
-//! nothing, `q` rises to 1 and stays there. Some pools always serve their calls in one tier. Their
-//! messages count in `s₁` and `s₀` too. While the occupancy is τ, a law that acts on the occupancy
-//! of a tenth of a second may reject one call in a thousand, during a short burst.
+//! nothing, `q` rises to 1 and stays there. Some pools always serve their calls in one tier. These
+//! calls and their messages count in `s₁` and `s₀` too. While the occupancy is τ, a law that acts on
+//! the occupancy of a tenth of a second may reject one call in a thousand, during a short burst.
 //!
 //! # Source
 //!
@@ -206,6 +206,11 @@ impl Tiers {
         // The throttle computes in fixed point, where a share just below 1 is rounded to 1.
         let passes = self.share >= 1.0 || self.throttle.passes(self.share);
         if passes && has_room { Tier::Stateful } else { Tier::Stateless }
+    }
+
+    /// Records that a new call begins in a pool that always serves its calls in one tier.
+    pub fn on_begun(&mut self) {
+        self.costs.on_begun();
     }
 
     /// Records that a message of `class`, below [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX),

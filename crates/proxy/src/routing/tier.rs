@@ -35,9 +35,9 @@ pub(crate) fn tier(snapshot: &Snapshot, calls: &Calls, pool: u16, call: CallRef)
 /// chosen before the proxy forks or generates a response, and for the whole call.
 pub(crate) fn choose_tier(step: &mut Step<'_>, room: Room, pool: u16, call: CallRef) {
     let has_room = !room.has_its_share && !room.is_full_for_new;
-    if step.snapshot.pool(pool).mode == Mode::Adaptive
-        && let Some(tier) = step.routing.tiering.choose(has_room)
-    {
+    if step.snapshot.pool(pool).mode != Mode::Adaptive {
+        step.routing.tiering.on_begun();
+    } else if let Some(tier) = step.routing.tiering.choose(has_room) {
         step.routing.calls.serve_in(call, tier);
     }
     step.counters().served(tier(step.snapshot, &step.routing.calls, pool, call)).add(1);

@@ -39,6 +39,14 @@ impl Tiering {
         Some(self.tiers.as_mut()?.choose(has_room))
     }
 
+    /// Records that a new call begins in a pool that is not adaptive. Its messages are measured
+    /// like those of the other calls.
+    pub(crate) fn on_begun(&mut self) {
+        if let Some(tiers) = &mut self.tiers {
+            tiers.on_begun();
+        }
+    }
+
     pub(crate) fn tiers(&self) -> Option<&Tiers> {
         self.tiers.as_ref()
     }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::script::*;
-use tidegate_balance::Policy;
+use tidegate_balance::{Policy, Pool};
 use tidegate_control::Tier;
-use tidegate_proxy::{Class, Mode, Settings};
+use tidegate_proxy::{Class, Mode, PoolSettings, Settings};
 use tidegate_world::{Core, Load, Work};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -220,6 +220,29 @@ fn a_full_table_of_transactions_rejects_nobody() {
     let mut always = Loaded::with(one(Mode::Transaction));
     with_trying(&mut always.script, "a");
     assert_eq!(always.script.status(CALLER, &invite("b")), 503);
+}
+
+/// The messages of these calls are measured, so the calls themselves must count too.
+#[test]
+fn calls_of_pools_that_are_not_adaptive_count_in_the_cost_of_a_call() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        let other = Pool::new("other", &[("c", address(BACKEND_C), 1)]);
+        let other = PoolSettings { mode: Mode::Adaptive, ..PoolSettings::new(other, Policy::Rr) };
+        settings.pools[0].mode = Mode::Transaction;
+        settings.pools[0].backup = Some(1);
+        settings.pools.push(other);
+    });
+    for call in 0..100 {
+        script.offer(CALLER, invite(&format!("c{call}")).as_bytes());
+        while script.proxy.serve(script.now) {
+            script.now = script.now + Duration::from_millis(1);
+        }
+        script.sent();
+    }
+    script.proxy.on_load(script.now, Load::default());
+    let costs = Tier::ALL.map(|tier| script.counters.overload.tier_costs[tier as usize].get());
+    // Each call has one message, which takes a millisecond. No call was stateless.
+    assert!(costs[0].abs_diff(1_000_000) < 1_000 && costs[1] == 0, "{costs:?}");
 }
 
 /// A model of the proxy's cost needs the tier of each piece of work.
