@@ -88,7 +88,8 @@ pub struct Gauges {
     /// Number of sources that share the admitted new work, by bucket.
     pub sources: [Counter; Bucket::ALL.len()],
     /// The rate up to which the work of a source of weight 1 is admitted, in thousandths of
-    /// requests per second, by bucket, or zero while there is no limit.
+    /// requests per second, by bucket. Zero while there is no limit, while the law admits nothing,
+    /// and with a law that sets neither a share nor a rate.
     pub source_level: [Counter; Bucket::ALL.len()],
     /// Number of times that a source was merged with others because the table of sources was
     /// full.

@@ -128,8 +128,9 @@ static SOURCES: Family =
     Family::gauge("sources", "Sources among which admitted new work is shared, by bucket");
 static SOURCE_LEVEL: Family = Family::gauge(
     "source_level_cps",
-    "Maximum rate of new work that Tidegate admits from one source, per second, by bucket. 0 while \
-     there is no limit",
+    "Maximum rate of new work that Tidegate admits from one source, per second, by bucket. It \
+     applies to laws that set a share or a rate. 0 with other laws, while there is no limit, and \
+     while the law admits nothing",
 );
 
 static ALONE: [Number<Gauges>; 19] = [
