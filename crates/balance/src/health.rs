@@ -151,11 +151,15 @@ impl Health {
         self.is_spared.load(Relaxed)
     }
 
-    pub(crate) fn set_spared(&self, now: Timestamp, is_spared: bool) {
-        if is_spared && !self.is_spared() {
+    /// Sets whether the back end is [spared](State::Spared). Returns whether it is now and was not
+    /// before.
+    pub(crate) fn set_spared(&self, now: Timestamp, is_spared: bool) -> bool {
+        let is_new = is_spared && !self.is_spared();
+        if is_new {
             self.spared_since.store(now.as_nanos(), Relaxed);
         }
         self.is_spared.store(is_spared, Relaxed);
+        is_new
     }
 
     /// Returns the time from which the back end may get new calls if nothing else happens, or

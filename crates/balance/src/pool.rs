@@ -80,19 +80,26 @@ impl Pool {
         self.backends.iter().fold(Sources::default(), |all, backend| all.and(backend.watch(now)))
     }
 
-    /// Limits how many of the back ends in service can be excluded by requests alone (503s,
-    /// silence, ICMP errors): at most the share `share_max`. If more are excluded, those with the
-    /// oldest exclusion are spared: they get calls nevertheless. At least one back end stays
-    /// usable, unless probes have failed at all of them. If `may_spare` is false, no back end is
-    /// spared, because a backup pool gets the calls. Returns whether an additional back end is now
-    /// spared.
-    ///
-    /// If two shards call this function at the same time, one may undo the result of the other,
-    /// until the next exclusion.
-    pub fn spare(&self, now: Timestamp, share_max: f64, may_spare: bool) -> bool {
-        let in_service = || self.backends.iter().filter(|backend| backend.is_in_service());
+    /// Returns whether any back end of the pool is up, or would be up if it were
+    /// [spared](Self::spare).
+    pub fn can_be_up(&self, now: Timestamp) -> bool {
+        let is_excluded_by_requests =
+            |backend: &Backend| backend.health().excluded_by_requests_at(now).is_some();
+        self.backends.iter().any(|backend| {
+            backend.is_in_service() && (backend.is_clear(now) || is_excluded_by_requests(backend))
+        })
+    }
+
+    /// Selects the back ends to spare ([`Backend::set_spared`]), so that requests alone (503s,
+    /// silence, ICMP errors) exclude at most the share `share_max` of the back ends in service. If
+    /// more are excluded, selects those with the oldest exclusion. At least one back end stays
+    /// usable, unless probes have failed at all of them. If `may_spare` is false, selects none,
+    /// because a backup pool gets the calls. Returns the indexes of the back ends.
+    pub fn spare(&self, now: Timestamp, share_max: f64, may_spare: bool) -> Vec<usize> {
+        let in_service =
+            || self.backends.iter().enumerate().filter(|(_, backend)| backend.is_in_service());
         let (mut count, mut usable) = (0_usize, 0_usize);
-        for backend in in_service() {
+        for (_, backend) in in_service() {
             count += 1;
             usable += usize::from(backend.is_clear(now));
         }
@@ -100,22 +107,16 @@ impl Pool {
         // 28.
         let excluded_max = (count as f64 * share_max + 1e-6) as usize;
         let usable_min = count.saturating_sub(excluded_max).max(1);
-        let mut missing = if may_spare { usable_min.saturating_sub(usable) } else { 0 };
-        let excluded = in_service()
-            .filter_map(|backend| Some((backend.health().excluded_by_requests_at(now)?, backend)));
-        let mut excluded: Vec<_> = excluded.collect();
-        excluded.sort_by_key(|(at, _)| *at);
-        let was_spared = |backend: &Backend| backend.health().is_spared();
-        let mut is_any_new = false;
-        for (_, backend) in &excluded {
-            let is_spared = missing > 0;
-            missing = missing.saturating_sub(1);
-            is_any_new |= is_spared && !was_spared(backend);
-            backend.health().set_spared(now, is_spared);
+        let missing = if may_spare { usable_min.saturating_sub(usable) } else { 0 };
+        if missing == 0 {
+            return Vec::new();
         }
-        let others = in_service().filter(|b| b.health().excluded_by_requests_at(now).is_none());
-        others.for_each(|backend| backend.health().set_spared(now, false));
-        is_any_new
+        let excluded = in_service().filter_map(|(index, backend)| {
+            Some((backend.health().excluded_by_requests_at(now)?, index))
+        });
+        let mut excluded: Vec<_> = excluded.collect();
+        excluded.sort_unstable();
+        excluded.into_iter().take(missing).map(|(_, index)| index).collect()
     }
 
     /// Returns whether any back end of the pool has limits.

@@ -28,8 +28,19 @@ fn exclude(pool: &Pool, at_ms: u64, which: &[usize], pause: Duration) {
         let backend = &pool.backends()[*i];
         backend.on_failed(at(ms), pause);
         backend.record_excluded(at(ms));
-        pool.spare(at(ms), SHARE, true);
+        spare(pool, at(ms), SHARE, true);
     }
+}
+
+/// Spares back ends of a pool that shares none with other pools. Returns whether an additional back
+/// end is now spared.
+fn spare(pool: &Pool, now: Timestamp, share_max: f64, may_spare: bool) -> bool {
+    let spared = pool.spare(now, share_max, may_spare);
+    let mut is_any_new = false;
+    for (index, backend) in pool.backends().iter().enumerate() {
+        is_any_new |= backend.set_spared(now, spared.contains(&index));
+    }
+    is_any_new
 }
 
 fn states(pool: &Pool, now: Timestamp) -> Vec<State> {
@@ -51,7 +62,7 @@ fn requests_exclude_no_more_than_a_share_and_the_oldest_exclusion_is_spared() {
     exclude(&pool, 4, &[2], PAUSE);
     assert_eq!(states(&pool, at(5)), [Spared, Spared, Down, Down]);
     assert_eq!(states(&pool, at(6000)), [Up; 4], "a pause is over");
-    assert!(!pool.spare(at(6000), SHARE, true));
+    assert!(!spare(&pool, at(6000), SHARE, true));
     assert!(pool.backends().iter().all(|backend| !backend.is_spared()));
 }
 
@@ -62,7 +73,7 @@ fn the_share_that_requests_may_exclude_is_exact() {
         let backend = |port: u16| ("a", ([127, 0, 0, 1], port).into(), 1);
         let pool = Pool::new("app", &(1..=100).map(backend).collect::<Vec<_>>());
         pool.backends().iter().for_each(|backend| backend.on_failed(at(0), PAUSE));
-        pool.spare(at(1), f64::from(percent) / 100.0, true);
+        spare(&pool, at(1), f64::from(percent) / 100.0, true);
         let excluded = states(&pool, at(2)).iter().filter(|state| **state == State::Down).count();
         assert_eq!(excluded, percent as usize);
     }
@@ -74,7 +85,7 @@ fn the_only_one_is_never_excluded_by_requests() {
     exclude(&pool, 0, &[0], PAUSE);
     assert_eq!(states(&pool, at(1)), [State::Spared]);
     // The share that may be excluded makes no difference.
-    pool.spare(at(1), 1.0, true);
+    spare(&pool, at(1), 1.0, true);
     assert_eq!(states(&pool, at(1)), [State::Spared]);
 }
 
@@ -85,17 +96,17 @@ fn probes_may_exclude_all_and_take_precedence_over_requests() {
     exclude(&pool, 0, &[0, 1], UNTIL_PROBED);
     assert_eq!(states(&pool, at(2)), [Spared, Down]);
     pool.backends()[0].on_probe_failed(at(3), 3, None);
-    pool.spare(at(3), SHARE, true);
+    spare(&pool, at(3), SHARE, true);
     assert_eq!(
         states(&pool, at(3)),
         [Down, Spared],
         "only requests are evidence against the other one"
     );
     pool.backends()[1].on_probe_failed(at(4), 3, Some(503));
-    assert!(!pool.spare(at(4), SHARE, true));
+    assert!(!spare(&pool, at(4), SHARE, true));
     assert_eq!(states(&pool, at(4)), [Down, Down]);
     pool.backends()[1].on_probe_answered(at(5), 2);
-    assert!(pool.spare(at(5), SHARE, true));
+    assert!(spare(&pool, at(5), SHARE, true));
     assert_eq!(states(&pool, at(5)), [Down, Spared], "it answers again");
 }
 
@@ -137,8 +148,11 @@ fn back_ends_out_of_service_are_neither_counted_nor_spared() {
 fn no_back_end_is_readmitted_while_a_backup_pool_is_used() {
     let pool = pool(2);
     exclude(&pool, 0, &[0, 1], PAUSE);
-    pool.spare(at(2), SHARE, false);
+    assert!(pool.can_be_up(at(2)), "one of them can be spared");
+    spare(&pool, at(2), SHARE, false);
     assert_eq!(states(&pool, at(2)), [State::Down; 2]);
+    pool.backends().iter().for_each(|backend| backend.on_probe_failed(at(3), 3, None));
+    assert!(!pool.can_be_up(at(3)));
 }
 
 #[test]

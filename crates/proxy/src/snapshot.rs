@@ -231,6 +231,11 @@ impl Snapshot {
         })
     }
 
+    /// Returns each back end once, with the [first](Self::first) pool that contains it.
+    pub(crate) fn each_backend(&self) -> impl Iterator<Item = (BackendRef, &Arc<Backend>)> {
+        self.backend_refs().filter(|(backend_ref, _)| self.first(*backend_ref) == *backend_ref)
+    }
+
     /// Returns a pool and its backup pools, in their order.
     pub(crate) fn and_backups(&self, pool: u16) -> impl Iterator<Item = u16> {
         let next = |&pool: &u16| self.pool(pool).backup;

@@ -68,6 +68,13 @@ impl Backend {
         }
     }
 
+    /// Sets whether the back end gets calls although requests exclude it
+    /// ([`Pool::spare`](crate::Pool::spare)). A back end that is not in service does not change.
+    /// Returns whether the back end is now spared and was not before.
+    pub fn set_spared(&self, now: Timestamp, is_spared: bool) -> bool {
+        self.is_in_service() && self.load.health.set_spared(now, is_spared)
+    }
+
     /// Returns how often the back end went down, and how often an answer or the end of probing
     /// brought it back.
     pub fn transitions(&self) -> (u64, u64) {

@@ -8,6 +8,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use hashbrown::HashSet;
 use tidegate_balance::{Parties, UNTIL_PROBED};
 use tidegate_sip::{Host, Uri};
 use tidegate_world::Timestamp;
@@ -75,15 +76,25 @@ pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: B
     }
 }
 
-/// Selects again, for each pool, the back ends that get calls although failed requests have
-/// excluded them. Selects none if a backup pool has a back end that is up. Returns true if an
-/// additional back end now gets calls.
+/// Selects again the back ends that get calls although failed requests have excluded them: those
+/// that at least one of their pools [spares](tidegate_balance::Pool::spare). A pool spares none if a
+/// backup pool has a back end that is up. Returns true if an additional back end now gets calls.
+///
+/// If two shards call this function at the same time, one may undo the result of the other, until
+/// the next exclusion.
 pub(crate) fn spare(now: Timestamp, snapshot: &Snapshot) -> bool {
-    let mut is_any_new = false;
+    let mut spared = HashSet::new();
     for (pool, settings) in (0..).zip(&snapshot.pools) {
         let mut backups = snapshot.and_backups(pool).skip(1);
-        let has_other = backups.any(|pool| snapshot.pool(pool).pool.is_up(now));
-        is_any_new |= settings.pool.spare(now, settings.health.eject_max, !has_other);
+        let has_other = backups.any(|pool| snapshot.pool(pool).pool.can_be_up(now));
+        let of_pool = settings.pool.spare(now, settings.health.eject_max, !has_other);
+        let backend_ref = |index: usize| BackendRef { pool, backend: index as u16 };
+        spared.extend(of_pool.into_iter().map(|index| snapshot.first(backend_ref(index))));
+    }
+    // A back end of several pools has one health. So it changes only after all pools have selected.
+    let mut is_any_new = false;
+    for (backend_ref, backend) in snapshot.each_backend() {
+        is_any_new |= backend.set_spared(now, spared.contains(&backend_ref));
     }
     is_any_new
 }

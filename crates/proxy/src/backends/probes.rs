@@ -216,7 +216,7 @@ impl Probes {
     /// Replaces the list of back ends to probe by the back ends of the snapshot.
     pub(crate) fn enlist_backends(&mut self, now: Timestamp, snapshot: &Snapshot) {
         let mut who = Vec::new();
-        for (backend_ref, backend) in each_once(snapshot) {
+        for (backend_ref, backend) in snapshot.each_backend() {
             if backend.admin_state() == AdminState::Removed {
                 continue;
             }
@@ -434,17 +434,11 @@ impl Probes {
     }
 }
 
-/// Returns each back end of the snapshot once, with the first pool that contains it. The settings
-/// of this pool apply to its probes.
-fn each_once(snapshot: &Snapshot) -> impl Iterator<Item = (BackendRef, &Arc<Backend>)> {
-    snapshot.backend_refs().filter(|(backend_ref, _)| snapshot.first(*backend_ref) == *backend_ref)
-}
-
 /// Returns the back ends that any shard of the process probes regularly.
 pub(crate) fn probed(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Backend>> {
     let is_probed =
         |(backend_ref, _): &(BackendRef, _)| snapshot.pool(backend_ref.pool).health.probe.is_some();
-    each_once(snapshot).filter(is_probed).map(|(_, backend)| backend)
+    snapshot.each_backend().filter(is_probed).map(|(_, backend)| backend)
 }
 
 /// Returns the transaction timers for the probes of a back end.

@@ -130,6 +130,33 @@ fn a_dead_back_end_of_several_pools_is_down_a_second_after_the_first_silence() {
     }
 }
 
+/// Requests never exclude the only back end of a pool, even if another pool with more back ends
+/// shares it.
+#[test]
+fn the_only_back_end_of_a_pool_is_spared_although_another_pool_has_more() {
+    for names in [["calls", "register"], ["register", "calls"]] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            let backends = settings.pools[0].pool.backends().to_vec();
+            let settings_of = |name: &'static str| {
+                let count = if name == "calls" { 1 } else { 2 };
+                PoolSettings::new(Pool::of(name, backends[..count].to_vec()), Policy::Rr)
+            };
+            settings.pools = names.map(settings_of).to_vec();
+            let to = RuleTarget::Pool(usize::from(names[1] == "calls"));
+            settings.rules =
+                vec![Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to }];
+        });
+        let sent = s.send(CALLER, &invite("first"));
+        let out = sent.iter().find(|sent| sent.to == address(BACKEND_A)).unwrap();
+        s.rejected_quoting(BACKEND_A, out.text.as_bytes());
+        assert_eq!(state(&s, 0), State::Spared, "{names:?}");
+        let sent = s.send(CALLER, &invite("second"));
+        let is_second =
+            |sent: &Sent| sent.to == address(BACKEND_A) && sent.header("Call-ID") == "second";
+        assert!(sent.iter().any(is_second), "{names:?}: {sent:#?}");
+    }
+}
+
 #[test]
 fn an_answer_in_the_meantime_clears_it() {
     let mut s = impatient();
