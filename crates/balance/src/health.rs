@@ -13,6 +13,7 @@
 
 mod evidence;
 mod liveness;
+mod sources;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -20,9 +21,10 @@ use std::time::Duration;
 use tidegate_world::{Timestamp, unit_enum};
 
 pub(crate) use evidence::Evidence;
-pub use evidence::{Parties, Sources};
+pub use evidence::Parties;
 pub use liveness::COUNT_MAX;
 pub(crate) use liveness::Liveness;
+pub use sources::Sources;
 
 /// The administrative state of a back end, which an operator sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,14 +10,18 @@
 //! all other requests in that time.
 //!
 //! If there is only one source (one trunk), rejections of many of its destinations lower the rate.
-//! Rejections of one destination, or of one source among several, do not lower it. Forged source
-//! addresses can imitate several sources. Only the comparison with other requests and the cap on
-//! exclusions protect against them ([`Pool::spare`](crate::Pool::spare)).
+//! Rejections of one destination, or of one source among several, do not lower it. In a large pool,
+//! a few sources are no proof either: the rejected sources must be a share of the pool's sources,
+//! or at least eight, and a share of the sources of the back end. Forged source addresses can
+//! imitate several sources. Only the comparison with other requests and the cap on exclusions
+//! protect against them ([`Pool::spare`](crate::Pool::spare)).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
+
+use super::sources::{SharedSources, SourceBit, Sources, set};
 
 /// The period that the data of one [`Generation`] cover.
 const GENERATION: Duration = Duration::from_secs(3);
@@ -43,13 +47,21 @@ const DESTINATIONS_MIN: u32 = 5;
 /// Minimum number of different sources of rejected requests that shows overload. If all requests
 /// come from one source, one is enough.
 const SOURCES_MIN: u32 = 2;
-/// The sources of rejected requests must be at least one in this many of all sources.
-const SOURCES_SHARE: u32 = 8;
+/// The sources of rejected requests must be at least one in this many of the sources of the pool.
+const POOL_SHARE: u32 = 8;
+/// So many sources of rejected requests are enough, however many sources the pool has. In a large
+/// pool, a back end gets requests of only a part of the sources, and rejects only some of them.
+const SOURCES_ENOUGH: u32 = 8;
+/// The sources of rejected requests must also be at least one in this many of the sources of the
+/// back end. A back end at its learned rate rejects some percent of its requests, so a larger share
+/// would hide a real overload.
+const OWN_SHARE: f64 = 32.0;
 
-/// The source and the destination of a request, each as the number of a bit in a map of 64 bits.
+/// The source and the destination of a request, each as the number of a bit in a map. The map of
+/// destinations has 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parties {
-    source: u8,
+    source: SourceBit,
     destination: u8,
 }
 
@@ -57,22 +69,7 @@ impl Parties {
     /// Returns the bits for a source and a destination with these hashes. The hashes must be keyed,
     /// because peers choose the hashed values.
     pub fn of(source: u64, destination: u64) -> Self {
-        let bit = |hash: u64| (hash % 64) as u8;
-        Self { source: bit(source), destination: bit(destination) }
-    }
-
-    fn maps(self) -> (u64, u64) {
-        (1 << self.source, 1 << self.destination)
-    }
-}
-
-/// A set of sources of requests, with one bit for each source ([`Parties`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sources(u64);
-
-impl Sources {
-    pub(crate) fn and(self, others: Self) -> Self {
-        Self(self.0 | others.0)
+        Self { source: SourceBit::of(source), destination: (destination % 64) as u8 }
     }
 }
 
@@ -104,8 +101,8 @@ struct Generation {
     number: AtomicU64,
     given: AtomicU32,
     rejected: AtomicU32,
-    sources_given: AtomicU64,
-    sources_rejected: AtomicU64,
+    sources_given: SharedSources,
+    sources_rejected: SharedSources,
     destinations_given: AtomicU64,
     destinations_rejected: AtomicU64,
 }
@@ -115,10 +112,17 @@ struct Generation {
 struct Seen {
     given: u64,
     rejected: u64,
-    sources_given: u64,
-    sources_rejected: u64,
+    sources_given: Sources,
+    sources_rejected: Sources,
     destinations_given: u64,
     destinations_rejected: u64,
+}
+
+impl Seen {
+    /// Returns the sources of all these requests.
+    fn sources(&self) -> Sources {
+        self.sources_given.and(self.sources_rejected)
+    }
 }
 
 impl Evidence {
@@ -130,11 +134,10 @@ impl Evidence {
 
     /// Records that the back end gets a request with this source and this destination.
     pub(crate) fn on_given(&self, now: Timestamp, parties: Parties) {
-        let (source, destination) = parties.maps();
         let generation = self.generation(now);
         generation.given.fetch_add(1, Relaxed);
-        set(&generation.sources_given, source);
-        set(&generation.destinations_given, destination);
+        generation.sources_given.insert(parties.source);
+        set(&generation.destinations_given, 1 << parties.destination);
     }
 
     /// Starts or prolongs a watch: from now on, the source and the destination of each request are
@@ -147,8 +150,7 @@ impl Evidence {
         if until < (now + WATCH - WATCH_STEP).as_nanos() {
             self.watched_until.store((now + WATCH).as_nanos(), Relaxed);
         }
-        let seen = self.seen(now);
-        Sources(seen.sources_given | seen.sources_rejected)
+        self.seen(now).sources()
     }
 
     /// Records that the back end rejected a request. `parties` are the source and the destination
@@ -161,11 +163,10 @@ impl Evidence {
         of: Sources,
     ) -> Verdict {
         let Some(parties) = parties else { return Verdict { teaches: false, pauses: false } };
-        let (source, destination) = parties.maps();
         let generation = self.generation(now);
         generation.rejected.fetch_add(1, Relaxed);
-        set(&generation.sources_rejected, source);
-        set(&generation.destinations_rejected, destination);
+        generation.sources_rejected.insert(parties.source);
+        set(&generation.destinations_rejected, 1 << parties.destination);
         self.judge(now, of)
     }
 
@@ -175,18 +176,20 @@ impl Evidence {
         self.generations.iter().for_each(|generation| generation.number.store(0, Relaxed));
     }
 
-    fn judge(&self, now: Timestamp, Sources(of): Sources) -> Verdict {
+    fn judge(&self, now: Timestamp, of: Sources) -> Verdict {
         let since = Timestamp::from_nanos(self.watched_since.load(Relaxed));
         let seen = self.seen(now);
         let (rejected, served) = split(seen.destinations_given, seen.destinations_rejected);
-        let (sources_rejected, sources_served) = split(seen.sources_given, seen.sources_rejected);
+        let sources_rejected = seen.sources_rejected.bits();
+        let sources_served = seen.sources_given.without(seen.sources_rejected).bits();
         // `of` contains the sources of this back end, except a source whose first rejection came
         // after `of` was collected.
-        let sources = (of | seen.sources_rejected).count_ones();
-        let sources_min = sources.min(SOURCES_MIN).max(sources.div_ceil(SOURCES_SHARE));
+        let sources = of.and(seen.sources_rejected).bits();
+        let sources_min = sources.min(SOURCES_MIN).max(sources.div_ceil(POOL_SHARE));
         let teaches = now.since(since) >= OBSERVED_TO_TEACH
             && rejected >= DESTINATIONS_MIN
-            && sources_rejected >= sources_min;
+            && sources_rejected >= sources_min.min(SOURCES_ENOUGH)
+            && OWN_SHARE * seen.sources_rejected.estimate() >= seen.sources().estimate();
         let outweighs = now.since(since) >= OBSERVED_TO_PAUSE
             && rejected > served
             && sources_rejected >= sources_served
@@ -205,8 +208,8 @@ impl Evidence {
             }
             seen.given += u64::from(generation.given.load(Relaxed));
             seen.rejected += u64::from(generation.rejected.load(Relaxed));
-            seen.sources_given |= generation.sources_given.load(Relaxed);
-            seen.sources_rejected |= generation.sources_rejected.load(Relaxed);
+            seen.sources_given = seen.sources_given.and(generation.sources_given.load());
+            seen.sources_rejected = seen.sources_rejected.and(generation.sources_rejected.load());
             seen.destinations_given |= generation.destinations_given.load(Relaxed);
             seen.destinations_rejected |= generation.destinations_rejected.load(Relaxed);
         }
@@ -225,8 +228,8 @@ impl Evidence {
         {
             generation.given.store(0, Relaxed);
             generation.rejected.store(0, Relaxed);
-            generation.sources_given.store(0, Relaxed);
-            generation.sources_rejected.store(0, Relaxed);
+            generation.sources_given.clear();
+            generation.sources_rejected.clear();
             generation.destinations_given.store(0, Relaxed);
             generation.destinations_rejected.store(0, Relaxed);
         }
@@ -243,14 +246,6 @@ fn number(now: Timestamp) -> u64 {
 /// `rejected`.
 fn split(given: u64, rejected: u64) -> (u32, u32) {
     (rejected.count_ones(), (given & !rejected).count_ones())
-}
-
-/// Sets `bit` in `map`. Stores nothing if the bit is already set, because a store would move the
-/// cache line back and forth between shards.
-fn set(map: &AtomicU64, bit: u64) {
-    if map.load(Relaxed) & bit == 0 {
-        map.fetch_or(bit, Relaxed);
-    }
 }
 
 #[cfg(test)]
@@ -350,6 +345,27 @@ mod tests {
             }
             assert_eq!(one.on_rejected(at(ms), Some(mine), of), NOTHING);
         }
+    }
+
+    /// Ten addresses could belong to one customer, whose phones answer 503.
+    #[test]
+    fn ten_sources_among_two_thousand_prove_nothing() {
+        let verdict_if = |is_rejected: &dyn Fn(u64) -> bool| {
+            let evidence = Evidence::default();
+            evidence.watch(at(0));
+            let mut verdict = NOTHING;
+            for n in 0..2000 {
+                let (now, parties) = (at(n), Parties::of(n, n));
+                evidence.on_given(now, parties);
+                if is_rejected(n) {
+                    verdict = reject(&evidence, now, Some(parties));
+                }
+            }
+            verdict
+        };
+        assert_eq!(verdict_if(&|n| n >= 1990), NOTHING);
+        // A back end that is a little overloaded rejects requests of more and more sources.
+        assert_eq!(verdict_if(&|n| n.is_multiple_of(20)), TEACHES);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tidegate_sip::{Host, Uri};
 use tidegate_world::Timestamp;
 
 use crate::message::request::Request;
+use crate::network::networks_of;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
@@ -29,8 +30,7 @@ pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration
 /// overloaded counts the different callers and callees of the rejected requests.
 ///
 /// The callee is the user of the Request-URI, because back ends find the callee by this user, while
-/// a To header may contain anything. An IPv6 source is represented by its /64, which belongs to one
-/// subscriber.
+/// a To header may contain anything.
 pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>) -> Parties {
     let Uri { user, host, text, .. } = request.uri;
     let user = user.map(|user| user.split(|&b| b == b';').next().unwrap_or(user));
@@ -39,11 +39,14 @@ pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>
         (None, Some(Host::Name(name))) => snapshot.keys.call.hash(&[b"", name]),
         (None, _) => snapshot.keys.call.hash(&[b"", text]),
     };
-    let source = match source.to_canonical() {
-        IpAddr::V4(ip) => snapshot.keys.call.hash(&[&ip.octets()]),
-        IpAddr::V6(ip) => snapshot.keys.call.hash(&[&ip.octets()[..8]]),
-    };
+    let source = snapshot.keys.call.hash(&[&subscriber_of(source).to_be_bytes()]);
     Parties::of(source, destination)
+}
+
+/// Returns the number of the IPv4 address or of the IPv6 /56 that counts as one caller. One
+/// subscriber often has a /60 or a /56, and can send from all its networks (RFC 6177 §2).
+fn subscriber_of(source: IpAddr) -> u128 {
+    networks_of(source).take(2).last().unwrap_or_default()
 }
 
 /// Records that a new request goes to a back end. Returns the caller and the callee of the request,
@@ -77,8 +80,8 @@ pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: B
 }
 
 /// Selects again the back ends that get calls although failed requests have excluded them: those
-/// that at least one of their pools [spares](tidegate_balance::Pool::spare). A pool spares none if a
-/// backup pool has a back end that is up. Returns true if an additional back end now gets calls.
+/// that at least one of their pools [spares](tidegate_balance::Pool::spare). A pool spares none if
+/// a backup pool has a back end that is up. Returns true if an additional back end now gets calls.
 ///
 /// If two shards call this function at the same time, one may undo the result of the other, until
 /// the next exclusion.
@@ -97,4 +100,19 @@ pub(crate) fn spare(now: Timestamp, snapshot: &Snapshot) -> bool {
         is_any_new |= backend.set_spared(now, spared.contains(&backend_ref));
     }
     is_any_new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 6177 §2: a site may have a whole /56.
+    #[test]
+    fn the_ipv6_networks_of_one_subscriber_are_one_caller() {
+        let of = |text: &str| subscriber_of(text.parse().unwrap());
+        assert_eq!(of("2001:db8:0:10::1"), of("2001:db8:0:1f::2"), "two networks of a /60");
+        assert_ne!(of("2001:db8:0:10::1"), of("2001:db8:0:110::1"));
+        assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
 }
