@@ -16,15 +16,17 @@ mod subject;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use hashbrown::{HashMap, HashSet};
-use tidegate_balance::AdminState;
-use tidegate_world::{Query, QueryAnswer, QueryId, RecordType, Timestamp};
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use tidegate_balance::{AdminState, Backend};
+use tidegate_world::{Query, QueryAnswer, QueryId, RecordType, Timestamp, Transport};
 
 use crate::settings::{Moves, PoolSettings, Settings};
-use subject::{Learned, Subject};
+use subject::{Failure, Learned, Subject};
 
 /// Minimum and maximum time for which an answer is used before the next query, regardless of its
 /// TTL. The minimum prevents continual queries if the TTL is zero. The maximum ensures that a
@@ -45,9 +47,9 @@ const ASKED_MAX: usize = 64;
 
 /// The host names of back ends and the domains that a shard resolves.
 pub(crate) struct Names {
-    /// Type of the address records to query: A if the address of the first listener is IPv4, AAAA
-    /// if it is IPv6.
-    record: RecordType,
+    /// Transport of each listener, and the type of the address records that it can reach: A if its
+    /// address is IPv4, AAAA if it is IPv6.
+    listeners: Vec<(Transport, RecordType)>,
     entries: Vec<Entry>,
     /// True if this shard sends queries.
     asks: bool,
@@ -66,8 +68,15 @@ pub(crate) struct Names {
     moves_seen: u64,
 }
 
+/// Types of address records, each at most once.
+type AddressRecords = SmallVec<[RecordType; 2]>;
+
 struct Entry {
     subject: Subject,
+    /// Types of the address records to query, in the order of the listeners. Empty for a domain.
+    records: AddressRecords,
+    /// Number of types of records without a usable address in this round of queries.
+    tried: usize,
     state: State,
     /// Number of failed queries for this name since the last successful one.
     failures: u32,
@@ -84,11 +93,9 @@ enum State {
 impl Names {
     /// Collects the names to resolve from these settings.
     pub(crate) fn new(settings: &Settings) -> Self {
+        let listeners = settings.listeners.iter();
         let mut names = Self {
-            record: settings
-                .listeners
-                .first()
-                .map_or(RecordType::A, |listener| RecordType::of(listener.local.ip())),
+            listeners: listeners.map(|l| (l.transport, RecordType::of(l.local.ip()))).collect(),
             entries: Vec::new(),
             asks: settings.shard == 0,
             asked: 0,
@@ -106,24 +113,34 @@ impl Names {
     /// listed before keeps the time of its next query. A new name is queried at once. A removed
     /// name is not queried again.
     pub(crate) fn enlist(&mut self, now: Timestamp, pools: &[PoolSettings]) {
-        let before = std::mem::take(&mut self.entries);
+        let Self { listeners, entries, .. } = self;
+        let before = std::mem::take(entries);
         let mut before: HashMap<_, _> =
             before.into_iter().map(|entry| (entry.subject.identity(), entry)).collect();
-        let backends = pools.iter().flat_map(|pool| pool.pool.backends());
-        let hosts =
-            backends.filter(|b| b.named().is_some() && b.admin_state() != AdminState::Removed);
-        let subjects = hosts.cloned().map(Subject::Host);
-        let services = pools.iter().flat_map(|pool| pool.pool.services().iter());
-        let subjects = subjects.chain(services.cloned().map(Subject::Service));
+        let is_host = |b: &Backend| b.named().is_some() && b.admin_state() != AdminState::Removed;
         // A server or a service in several pools is queried once.
-        let mut seen = HashSet::new();
-        for subject in subjects {
-            let identity = subject.identity();
-            if seen.insert(identity) {
-                let known = before.remove(&identity);
-                let new = || Entry { subject, state: State::Due(now), failures: 0 };
-                self.entries.push(known.unwrap_or_else(new));
+        let mut seen = HashMap::new();
+        let mut enlist = |subject: Subject, records: AddressRecords| {
+            let place = *seen.entry(subject.identity()).or_insert(entries.len());
+            if place == entries.len() {
+                entries.push(match before.remove(&subject.identity()) {
+                    Some(known) => Entry { records, ..known },
+                    None => Entry::new(now, subject, records),
+                });
+                return;
             }
+            let known = &mut entries[place].records;
+            let further: AddressRecords =
+                records.into_iter().filter(|record| !known.contains(record)).collect();
+            known.extend(further);
+        };
+        for pool in pools {
+            for backend in pool.pool.backends().iter().filter(|backend| is_host(backend)) {
+                enlist(Subject::Host(Arc::clone(backend)), address_records(listeners, pool));
+            }
+        }
+        for service in pools.iter().flat_map(|pool| pool.pool.services().iter()) {
+            enlist(Subject::Service(Arc::clone(service)), AddressRecords::new());
         }
         let is_asked = |entry: &&Entry| matches!(entry.state, State::Asked(..));
         self.asked -= before.values().filter(is_asked).count();
@@ -140,8 +157,7 @@ impl Names {
                 && until <= now
             {
                 self.asked -= 1;
-                entry.subject.lookups().unanswered.fetch_add(1, Relaxed);
-                entry.on_failure(now);
+                entry.on_failure(now, Failure::Unanswered);
             }
         }
         self.ask(now);
@@ -162,16 +178,13 @@ impl Names {
         self.asked -= 1;
         match entry.subject.learn(answer, may_be) {
             Ok(Learned { holds, has_moved }) => {
-                entry.failures = 0;
+                (entry.failures, entry.tried) = (0, 0);
                 entry.state = State::Due(now + holds.clamp(HOLDS.0, HOLDS.1));
                 if has_moved {
                     self.moves.0.fetch_add(1, Relaxed);
                 }
             }
-            Err(failure) => {
-                failure.of(entry.subject.lookups()).fetch_add(1, Relaxed);
-                entry.on_failure(now);
-            }
+            Err(failure) => entry.on_failure(now, failure),
         }
         self.ask(now);
     }
@@ -214,7 +227,7 @@ impl Names {
                 let id = QueryId(self.questions);
                 entry.state = State::Asked(id, now + ANSWERS_WITHIN);
                 self.asked += 1;
-                let question = entry.subject.question(self.record);
+                let question = entry.subject.question(entry.record());
                 self.queries.push_back(Query { id, question });
             }
         }
@@ -227,8 +240,52 @@ impl Names {
     }
 }
 
+/// Returns the types of the address records by which the back ends of a pool can be reached: of the
+/// family of its listener, or of the listeners with its transport.
+fn address_records(listeners: &[(Transport, RecordType)], pool: &PoolSettings) -> AddressRecords {
+    let of_pool = listeners.get(pool.listener.unwrap_or_default()).or(listeners.first());
+    let transport = pool.transport.or(of_pool.map(|&(transport, _)| transport));
+    let reaches = |&&(of, _): &&(Transport, RecordType)| Some(of) == transport;
+    let configured = pool.listener.and_then(|index| listeners.get(index)).filter(reaches);
+    let mut records = AddressRecords::new();
+    for &(_, record) in listeners.iter().filter(reaches) {
+        let record = configured.map_or(record, |&(_, record)| record);
+        if !records.contains(&record) {
+            records.push(record);
+        }
+    }
+    records
+}
+
 impl Entry {
-    fn on_failure(&mut self, now: Timestamp) {
+    fn new(now: Timestamp, subject: Subject, records: AddressRecords) -> Self {
+        Self { subject, records, tried: 0, state: State::Due(now), failures: 0 }
+    }
+
+    /// Returns the type of the address records for the next query. The type of the address in use
+    /// comes first, so the back end keeps its address while the name has it.
+    fn record(&self) -> RecordType {
+        let present = self.subject.present();
+        let is_present = |record: &RecordType| Some(*record) == present;
+        let first = self.records.iter().position(is_present).unwrap_or_default();
+        let mut records = self.records.iter().cycle().skip(first + self.tried);
+        records.next().copied().unwrap_or(RecordType::A)
+    }
+
+    /// Handles a query that found no usable address or server. The address records of another type
+    /// are queried at once, unless the present address stays in use because no answer came.
+    ///
+    /// RFC 3263 §4.2: "If the TARGET was not a numeric IP address, but a port is present in the
+    /// URI, the client performs an A or AAAA record lookup of the domain name."
+    fn on_failure(&mut self, now: Timestamp, failure: Failure) {
+        let stays = matches!(failure, Failure::Unanswered) && self.subject.present().is_some();
+        if !stays && self.tried + 1 < self.records.len() {
+            self.tried += 1;
+            self.state = State::Due(now);
+            return;
+        }
+        self.tried = 0;
+        failure.of(self.subject.lookups()).fetch_add(1, Relaxed);
         let pause = PAUSE_MIN * (1 << self.failures.min(DOUBLINGS_MAX));
         self.failures = self.failures.saturating_add(1);
         self.state = State::Due(now + pause);

@@ -176,6 +176,67 @@ fn an_address_that_no_back_end_can_have_is_skipped() {
     assert_eq!((counts(&pool), names.poll_timeout()), ([1, 0, 0, 1, 1], Some(at(6))));
 }
 
+/// Makes a pool with one host name, at a proxy with an IPv6 and an IPv4 listener. Requests to the
+/// pool leave from `listener`, if there is one.
+fn names_between_families(listener: Option<usize>) -> (Names, Pool) {
+    let named = Endpoint::Name(Named::new("a.example", 5070));
+    let pool = Pool::located("app", [("a", named, 1)]);
+    let listeners = ["[2001:db8::10]:5060", "10.0.0.10:5060"];
+    let listeners = listeners.map(|local| Listener::new(local.parse().unwrap())).to_vec();
+    let of_pool = PoolSettings { listener, ..PoolSettings::new(pool.clone(), Policy::Rr) };
+    let settings = Settings::new(listeners, vec![of_pool], Secret::of([1; 32]));
+    (Names::new(&settings), pool)
+}
+
+/// Returns the id and the type of the records of the next query, if one is due.
+fn asked_record(names: &mut Names, now: Timestamp) -> Option<(QueryId, RecordType)> {
+    names.handle_timeout(now);
+    let Query { id, question } = names.poll_query()?;
+    let Question::Resolve { record, .. } = question else { panic!("{question:?}") };
+    Some((id, record))
+}
+
+#[test]
+fn a_name_is_asked_for_addresses_of_the_family_of_the_pools_listener() {
+    for (listener, expected) in [(0, RecordType::Aaaa), (1, RecordType::A)] {
+        let (mut names, pool) = names_between_families(Some(listener));
+        let (id, record) = asked_record(&mut names, at(0)).unwrap();
+        assert_eq!(record, expected);
+        answer(&mut names, at(0), id, &QueryAnswer::NotFound(None));
+        assert_eq!(names.poll_timeout(), Some(at(1)), "no other family can be reached");
+        assert_eq!(counts(&pool), [0, 1, 0, 0, 0]);
+    }
+}
+
+// RFC 3263 §4.2: "the client performs an A or AAAA record lookup of the domain name."
+#[test]
+fn a_name_without_addresses_of_one_family_is_asked_for_the_other() {
+    let nothing = [QueryAnswer::NotFound(None), QueryAnswer::NoAnswer, found(&[], 60)];
+    for first in nothing {
+        let (mut names, pool) = names_between_families(None);
+        let (id, record) = asked_record(&mut names, at(0)).unwrap();
+        assert_eq!(record, RecordType::Aaaa, "the first listener has IPv6");
+        answer(&mut names, at(0), id, &first);
+        let (id, record) = asked_record(&mut names, at(0)).unwrap();
+        assert_eq!(record, RecordType::A);
+        answer(&mut names, at(0), id, &found(&[1], 60));
+        assert_eq!(pool.backends()[0].address().unwrap().ip(), ip(1));
+        assert_eq!((counts(&pool), names.poll_timeout()), ([1, 0, 0, 0, 1], Some(at(60))));
+        // The family of the address in use comes first. It stays in use if no answer comes.
+        let (id, record) = asked_record(&mut names, at(60)).unwrap();
+        assert_eq!(record, RecordType::A);
+        answer(&mut names, at(60), id, &QueryAnswer::NoAnswer);
+        assert_eq!(names.poll_timeout(), Some(at(61)));
+        // The name has lost its IPv4 address, and then has no address at all.
+        for expected in [RecordType::A, RecordType::Aaaa] {
+            let (id, record) = asked_record(&mut names, at(61)).unwrap();
+            assert_eq!(record, expected);
+            answer(&mut names, at(61), id, &QueryAnswer::NotFound(None));
+        }
+        assert_eq!((counts(&pool), names.poll_timeout()), ([1, 1, 1, 0, 1], Some(at(63))));
+    }
+}
+
 #[test]
 fn the_number_of_pending_queries_is_limited() {
     let hosts: Vec<String> = (0..ASKED_MAX + 3).map(|i| format!("host-{i}.example")).collect();

@@ -77,6 +77,15 @@ impl Subject {
         }
     }
 
+    /// Returns the type of the address record of the present address. Returns `None` if there is no
+    /// address yet, and for a domain.
+    pub(super) fn present(&self) -> Option<RecordType> {
+        match self {
+            Self::Host(backend) => named(backend).address().map(|at| RecordType::of(at.ip())),
+            Self::Service(_) => None,
+        }
+    }
+
     /// Returns the counters of the outcomes of the queries for this subject.
     pub(super) fn lookups(&self) -> &Lookups {
         match self {

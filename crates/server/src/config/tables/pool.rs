@@ -191,11 +191,14 @@ table! {
     /// a port has port 5060.
     ///
     /// A host name with a port: Tidegate resolves the name (`[resolver]`) to an address of the
-    /// family of the first `[[listen]]`. It does so at the start, and again when the TTL of the
-    /// answer expires (after at least 5 seconds and at most an hour). If there are several
-    /// addresses, Tidegate uses the first one, and keeps it while the name still has it. A call
-    /// stays at the address where the call began. A back end gets no calls until its name has an
-    /// address. After that, the back end keeps this address until the name resolves to another one.
+    /// family of the `listener` of its pool, or of the `[[listen]]` tables with the `transport` of
+    /// the pool. If they have both families, Tidegate asks for the family of the first one, and for
+    /// the other if the name has no usable address of the first. It does so at the start, and again
+    /// when the TTL of the answer expires (after at least 5 seconds and at most an hour). If there
+    /// are several addresses, Tidegate uses the first one, and keeps it while the name still has
+    /// it. A call stays at the address where the call began. A back end gets no calls until its
+    /// name has an address. After that, the back end keeps this address until the name resolves to
+    /// another one.
     ///
     /// A name without a port is a domain (RFC 3263). Each server in the SRV records of the domain
     /// becomes a back end with the keys of this table. The SRV weight of the server multiplies
