@@ -192,21 +192,29 @@ fn try_named(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> boo
 }
 
 /// Sends the request to another back end of its pool or of the backup pools, if one may take the
-/// request and has headroom.
+/// request and has headroom. A back end gets the request only once, even if it is in several of
+/// these pools.
 fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool: u16) -> bool {
     if !may_try(step.snapshot, context, live, pool) {
         return false;
     }
+    let snapshot = step.snapshot;
+    // A back end of several pools has one reference for each of them.
+    //
+    // RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with an
+    // ongoing transaction, but the request does not match that transaction (based on the matching
+    // rules in Section 17.2.3), the UAS core SHOULD generate a 482 (Loop Detected) response".
     let had = |pool: u16, i: usize| {
-        let backend_ref = Some(BackendRef { pool, backend: i as u16 });
-        context.branches.iter().any(|branch| branch.backend_ref == backend_ref)
+        let first = snapshot.first(BackendRef { pool, backend: i as u16 });
+        let mut tried = context.branches.iter().filter_map(|branch| branch.backend_ref);
+        tried.any(|backend_ref| snapshot.first(backend_ref) == first)
     };
-    let pools = step.snapshot.and_backups(pool).filter(|&pool| stands_in(step.snapshot, pool));
+    let pools = snapshot.and_backups(pool).filter(|&pool| stands_in(snapshot, pool));
     let pools: SmallVec<[u16; 4]> = pools.collect();
     let is_rejected = live.is_rejected;
     let demand = Some(demand_of(context.method, live.has_priority));
     let category = category_of_new(context.method, live.has_priority);
-    let (now, next_hops) = (step.now, &step.snapshot.next_hops);
+    let (now, next_hops) = (step.now, &snapshot.next_hops);
     let other = pools.into_iter().find_map(|pool| {
         let key = key_in(step, pool, context, live)?;
         let chosen = select_in(step, pool, key, demand, category, |i, backend| {

@@ -1,5 +1,6 @@
 //! The health of back ends as a proxy learns it: probes, pauses, drains and backup pools.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::script::{
@@ -220,7 +221,7 @@ fn a_probed_back_end_does_not_come_back_by_itself() {
 #[test]
 fn in_maintenance_no_probe_is_sent_and_afterwards_all_is_forgotten() {
     let mut s = probing(Probe { fall: 1, ..probe() });
-    let a = std::sync::Arc::clone(&s.backends.backends()[0]);
+    let a = Arc::clone(&s.backends.backends()[0]);
     pass(&mut s, ms(2000), |at| (at != BACKEND_A).then_some("200 OK"));
     assert_eq!(state(&s, 0), State::Down);
     a.set_admin_state(s.now, AdminState::Maintenance);
@@ -409,6 +410,32 @@ fn a_call_that_all_of_a_pool_reject_goes_to_the_backup_pool() {
     assert_eq!(had, [BACKEND_A, BACKEND_B, BACKEND_C].map(address));
     s.send(BACKEND_C, &last.answer("200 OK"));
     assert_eq!(s.held(), [0, 0], "it counts where it is");
+}
+
+// RFC 3261 §8.2.2.2: a server rejects the same request with 482 if it arrives twice in different
+// transactions.
+#[test]
+fn a_silent_back_end_does_not_get_the_call_again_through_the_backup_pool() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        let a = Arc::clone(&settings.pools[0].pool.backends()[0]);
+        let c = Pool::new("c", &[("c", address(BACKEND_C), 1)]);
+        let backup = Pool::of("backup", vec![Arc::clone(&a), Arc::clone(&c.backends()[0])]);
+        let with = |pool, backup| PoolSettings {
+            backup,
+            failover_after: ms(1000),
+            ..PoolSettings::new(pool, Policy::Rr)
+        };
+        settings.pools = vec![with(Pool::of("app", vec![a]), Some(1)), with(backup, None)];
+    });
+    for call in ["1", "2"] {
+        let sent = s.send(CALLER, &invite(call));
+        assert!(sent.iter().any(|sent| sent.to == address(BACKEND_A)));
+    }
+    s.pass(ms(1000));
+    let sent = s.sent();
+    let invites_to_c =
+        sent.iter().filter(|s| s.to == address(BACKEND_C) && s.start().starts_with("INVITE"));
+    assert_eq!(invites_to_c.count(), 2, "{sent:#?}");
 }
 
 #[test]
