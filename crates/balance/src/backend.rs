@@ -181,6 +181,7 @@ impl Backend {
         let has_moved = self.named().is_some_and(|named| named.move_to(ip));
         if has_moved {
             self.load.health.forget();
+            self.load.silences.store(0, Relaxed);
             self.evidence.forget();
             self.forget_learned();
         }

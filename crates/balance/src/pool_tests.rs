@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{AdminState, Pool, State, UNTIL_PROBED};
+use crate::{AdminState, Endpoint, Named, Pool, State, UNTIL_PROBED};
 
 const SHARE: f64 = 0.5;
 const PAUSE: Duration = Duration::from_secs(5);
@@ -132,6 +132,31 @@ fn a_back_end_is_suspect_since_the_first_request_without_a_response() {
     assert_eq!(backend.state(at(40)), (State::Up, Timestamp::ZERO));
     assert_eq!(backend.on_silent(at(60), at(50)), 1);
     assert_eq!(backend.state(at(70)), (State::Suspect, at(60)));
+}
+
+#[test]
+fn requests_without_a_response_until_the_end_of_maintenance_do_not_count() {
+    let pool = pool(1);
+    let backend = &pool.backends()[0];
+    assert_eq!(backend.on_silent(at(10), at(0)), 1);
+    backend.set_admin_state(at(20), AdminState::Maintenance);
+    assert_eq!(backend.on_silent(at(40), at(30)), 0);
+    backend.set_admin_state(at(50), AdminState::InService);
+    assert_eq!(backend.state(at(60)).0, State::Up);
+    assert_eq!(backend.on_silent(at(80), at(70)), 1);
+    assert_eq!(backend.failures(), 3, "all of them are counted for operators");
+}
+
+#[test]
+fn requests_without_a_response_from_an_earlier_address_do_not_count() {
+    let named = Endpoint::Name(Named::new("a.example", 5070));
+    let pool = Pool::located("app", [("a", named, 1)]);
+    let backend = &pool.backends()[0];
+    backend.move_to([192, 0, 2, 1].into());
+    assert_eq!(backend.on_silent(at(10), at(0)), 1);
+    backend.move_to([192, 0, 2, 2].into());
+    assert_eq!(backend.state(at(20)).0, State::Up);
+    assert_eq!(backend.on_silent(at(40), at(30)), 1);
 }
 
 #[test]

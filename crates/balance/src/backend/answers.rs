@@ -64,6 +64,7 @@ impl Backend {
         if self.load.health.set_admin_state(now, admin_state) == AdminState::Maintenance
             && admin_state != AdminState::Maintenance
         {
+            self.load.silences.store(0, Relaxed);
             self.forget_learned();
         }
     }
@@ -92,7 +93,7 @@ impl Backend {
 
     /// Records that a request sent at `since` is still unanswered. Returns the number of
     /// consecutive unanswered requests, or 0 if the back end has answered another request since
-    /// then.
+    /// then, or is in maintenance.
     ///
     /// Unanswered requests alone do not take a back end down. The server may have crashed, or it
     /// may ignore this request. A probe distinguishes the two cases.
@@ -101,6 +102,9 @@ impl Backend {
             return 0;
         }
         self.load.failures.fetch_add(1, Relaxed);
+        if self.admin_state() == AdminState::Maintenance {
+            return 0;
+        }
         // If two shards record a request at the same time, one of the requests may not be counted.
         // That delays a probe by one request.
         let silences = self.silences() + 1;
