@@ -4,12 +4,12 @@
 //!   while it answered nothing else.
 //! - Trigger: one such request lowers the rate. The rate becomes the accepted rate, less a margin
 //!   ([`RateLearning::decrease`]). A server with watermarks rejects everything for some time, even
-//!   if the excess is small. So the first decrease after an interval without rejections leaves at
-//!   least four fifths of the rate, and each further decrease at least one half. If the back end
-//!   got fewer requests a second than the rate, these parts refer to that number. Requests sent
-//!   before a decrease, or within an interval after it, are not evidence about the new rate. As in
-//!   TCP, several losses in one window cause only one decrease, and the queue of the back end needs
-//!   time to become empty.
+//!   if the excess is small. So the first decrease after an interval without rejections that used
+//!   the rate leaves at least four fifths of the rate, and each further decrease at least one half.
+//!   If the back end got fewer requests a second than the rate, these parts refer to that number.
+//!   Requests sent before a decrease, or within an interval after it, are not evidence about the
+//!   new rate. As in TCP, several losses in one window cause only one decrease, and the queue of
+//!   the back end needs time to become empty.
 //! - Recovery: the rate grows after an interval without rejections in which nine tenths of the rate
 //!   were used, or the rate limit held requests back. In each second it grows by the share
 //!   [`RateLearning::increase`]. This share doubles after each four seconds ([`DOUBLING_S`]) of
