@@ -12,6 +12,9 @@ use super::measure::NEVER;
 use super::origin::Origin;
 use crate::spread::Spread;
 
+/// Maximum number of decimals of a value in a text.
+const DECIMALS_MAX: usize = 5;
+
 /// The verdict on a claim, with the values on which the verdict is based.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
@@ -59,27 +62,36 @@ impl Range {
 
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = match self.median.abs() {
+        let mut digits = match self.median.abs() {
             100.0.. => 0,
             10.0..100.0 => 1,
             _ => 2,
         };
-        let text = |value: f64| {
-            // The median of an even number of runs can be the mean of a time and of [`NEVER`].
-            if value >= NEVER / 2.0 {
-                return "∞".to_owned();
+        // A rule such as `>= 0.9999` can tell values apart that all round to 1.00.
+        if text(self.min, digits) == "1.00" && text(self.max, digits) == "1.00" {
+            let pairs = [(self.min, self.median), (self.median, self.max)];
+            let hidden =
+                |digits| pairs.iter().any(|&(a, b)| a < b && text(a, digits) == text(b, digits));
+            while digits < DECIMALS_MAX && hidden(digits) {
+                digits += 1;
             }
-            let text = format!("{value:.digits$}");
-            // A negative number that rounds to 0 is shown without its sign.
-            match text.strip_prefix('-') {
-                Some(rest) if !rest.contains(|digit| ('1'..='9').contains(&digit)) => {
-                    rest.to_owned()
-                }
-                _ => text,
-            }
-        };
-        let [median, min, max] = [self.median, self.min, self.max].map(text);
+        }
+        let [median, min, max] = [self.median, self.min, self.max].map(|value| text(value, digits));
         if min == max { write!(f, "{median}") } else { write!(f, "{median} [{min}, {max}]") }
+    }
+}
+
+/// Returns `value` with the number of decimals `digits`, or `∞` for [`NEVER`].
+fn text(value: f64, digits: usize) -> String {
+    // The median of an even number of runs can be the mean of a time and of [`NEVER`].
+    if value >= NEVER / 2.0 {
+        return "∞".to_owned();
+    }
+    let text = format!("{value:.digits$}");
+    // A negative number that rounds to 0 is shown without its sign.
+    match text.strip_prefix('-') {
+        Some(rest) if !rest.contains(|digit| ('1'..='9').contains(&digit)) => rest.to_owned(),
+        _ => text,
     }
 }
 
@@ -208,5 +220,16 @@ mod tests {
         assert_eq!(range(54.0, 53.96, NEVER), "54.0 [54.0, ∞]");
         assert_eq!(range(f64::midpoint(54.0, NEVER), 54.0, NEVER), "∞ [54, ∞]");
         assert_eq!(range(NEVER, NEVER, NEVER), "∞");
+    }
+
+    #[test]
+    fn a_range_around_1_has_as_many_decimals_as_tell_its_values_apart() {
+        let range = |median, min, max| Range { median, min, max }.to_string();
+        assert_eq!(range(1.0, 0.99661, 1.0), "1.000 [0.997, 1.000]");
+        assert_eq!(range(0.99976, 0.99941, 1.0), "0.9998 [0.9994, 1.0000]");
+        assert_eq!(range(0.99998, 0.99997, 0.99999), "0.99998 [0.99997, 0.99999]");
+        assert_eq!(range(1.0, 0.999_999, 1.0), "1.00000");
+        assert_eq!(range(1.0, 1.0, 1.0), "1.00");
+        assert_eq!(range(1.0, 0.98, 1.0), "1.00 [0.98, 1.00]");
     }
 }
