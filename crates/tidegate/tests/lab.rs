@@ -192,8 +192,10 @@ fn servers_in_a_row_are_run_on_real_sockets_and_one_crashes() {
         .unwrap();
     let mut command = lab(&["run", "few.toml", "--out", "out"]);
     judged(command.current_dir(folder.path()).assert(), "ok", 0);
+    let (mut results, mut timelines) = (0, 0);
     for (path, bytes) in files(&folder.path().join("out/points")) {
         if path.ends_with("result.json") {
+            results += 1;
             let kept: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
             let nodes = &kept["outcome"]["nodes"];
             assert_eq!((&nodes[0]["node"], &nodes[0]["starts"]), (&"edge".into(), &1.into()));
@@ -201,6 +203,7 @@ fn servers_in_a_row_are_run_on_real_sockets_and_one_crashes() {
             assert!(nodes[1]["received"]["invite"].as_u64() > Some(0), "{nodes}");
         }
         if path.ends_with("timeline.csv") {
+            timelines += 1;
             let csv = text(&bytes);
             assert!(
                 csv.contains(",core,occupancy,") && csv.contains(",callers-edge,open,"),
@@ -208,6 +211,7 @@ fn servers_in_a_row_are_run_on_real_sockets_and_one_crashes() {
             );
         }
     }
+    assert_eq!((results, timelines), (2, 2));
 
     let link = scenario.replace("[emulate]", "[[link]]\nloss = 0.5\n[emulate]");
     fs::write(folder.path().join("few.toml"), format!("{link}goodput_of_bound_min = 0.01\n"))

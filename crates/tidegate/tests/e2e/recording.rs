@@ -54,7 +54,10 @@ impl Recorded {
     fn stop(&mut self) {
         self.tidegate.stop();
         let log = self.tidegate.process().log();
-        assert!(log.contains("tidegate: recorded ") && !log.contains("not in it"), "{log}");
+        assert!(log.contains("tidegate: recorded "), "{log}");
+        for failure in ["are missing in the recording", "the recording ended early"] {
+            assert!(!log.contains(failure), "{log}");
+        }
     }
 
     fn replay(&self, arguments: &[&str]) -> (Option<i32>, String) {
@@ -192,7 +195,7 @@ fn an_overwritten_recording_is_replayed_without_claiming_to_be_exact() {
     let (status, said) = run.replay(&[]);
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("not exact: the beginning was overwritten"), "{said}");
-    assert!(!said.contains("exact: every one"), "{said}");
+    assert!(!said.contains("\nexact: "), "{said}");
 }
 
 #[test]
