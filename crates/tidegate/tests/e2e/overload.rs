@@ -1,5 +1,6 @@
 //! Tests of overload control on the wire.
 
+use std::fs;
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -90,8 +91,10 @@ fn a_call_that_is_not_admitted_gets_a_503_at_once_and_again_when_it_is_repeated(
     assert_eq!(busy.caller.receive().field("To"), rejected.field("To"));
     let metrics = busy.tidegate.metrics();
     let rejections = |reason| metrics.sum("work_rejected_total", &[("reason", reason)]);
-    assert_eq!((rejections("queue_full"), rejections("again")), (1, 1));
-    assert_eq!(metrics.sum("replies_total", &[("status", "503")]), 2);
+    assert_eq!(rejections("queue_full"), 1);
+    // The caller repeats its INVITE if the 503 takes longer than T1.
+    assert!(rejections("again") >= 1);
+    assert!(metrics.sum("replies_total", &[("status", "503")]) >= 2);
     assert!(busy.backend.next_now().is_none(), "nothing was forwarded");
 }
 
@@ -151,7 +154,7 @@ fn false_claims_of_strangers_do_not_pass_the_gate() {
         assert_eq!(busy.caller.ask(here, invite).status(), 503, "{}", invite.start());
     }
     assert_eq!(busy.received("in_dialog"), 0);
-    assert_eq!(busy.received("invite"), calls + 4);
+    assert!(busy.received("invite") >= calls + 4);
 }
 
 /// A law must reject no call while the load is below the capacity.
@@ -177,22 +180,12 @@ fn below_its_capacity_pi_rejects_nothing() {
 /// The counts of SIPp, Tidegate and the callee agree.
 #[test]
 fn a_flood_of_sipp_calls_is_admitted_or_rejected_and_counted() {
-    flood_of_sipp_calls("");
-}
-
-/// SIPp accepts a padded 503 like any other.
-#[test]
-fn a_flood_of_sipp_calls_is_rejected_by_padded_503s() {
-    flood_of_sipp_calls("pad = 800\n");
-}
-
-fn flood_of_sipp_calls(more: &str) {
     const CALLS: u32 = 300;
     let stage = Stage::new();
     let callee = Sipp::callee(&stage, "uas");
     let mut configuration = Configuration::new(&stage, &[callee.address()]);
     // The six messages of a call take 20 ms of processor time.
-    configuration.more = format!("[overload]\nlaw = \"pi\"\n{more}[emulate]\nserve_us = 3_300\n");
+    configuration.more = "[overload]\nlaw = \"pi\"\n[emulate]\nserve_us = 3_300\n".to_owned();
     let tidegate = Tidegate::start(&stage, &configuration);
     let load = Load { scenario: "uac-overload", calls: CALLS, rate_cps: 200, ..Load::default() };
     Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(CALLS);
@@ -233,24 +226,19 @@ fn overflow_of_an_emulated_receive_buffer_is_counted() {
 #[test]
 fn the_demonstration_shows_both_servers_and_leaves_nothing_behind() {
     let stage = Stage::new();
-    let (picture, json) = (stage.path("demo.svg"), stage.path("demo.json"));
-    let mut demo = stage.start(
-        "demo",
-        Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["demo", "--plain", "--seconds", "12", "--picture"])
-            .arg(&picture)
-            .arg("--json")
-            .arg(&json),
-    );
+    let arguments = ["--seconds", "12", "--picture", "demo.svg", "--json", "demo.json"];
+    let (mut demo, servers) = start_demonstration(&stage, &arguments);
     // The status is 1 if this machine is too busy. The figures then mean nothing.
     assert!(matches!(demo.exit().code(), Some(0 | 1)), "{}", demo.log());
     let log = demo.log();
     assert_eq!(log.matches(" x unprotected").count(), 4, "{log}");
     assert_eq!(log.matches(" x protected").count(), 4, "{log}");
-    assert!(std::fs::read_to_string(picture).unwrap().starts_with("<svg"));
-    let json = std::fs::read_to_string(json).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(fs::read_to_string(stage.path("demo.svg")).unwrap().starts_with("<svg"));
+    let json: Value = serde_json::from_slice(&fs::read(stage.path("demo.json")).unwrap()).unwrap();
     assert_eq!(json["protected"].as_array().unwrap().len(), 4);
+    assert!(servers.into_iter().all(has_ended));
+    let left: Vec<_> = fs::read_dir(stage.path(TEMPORARY)).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
@@ -268,32 +256,42 @@ fn a_demonstration_that_is_killed_leaves_no_server_behind() {
 /// process of the demonstration.
 fn ends_its_servers(signal: Signal) -> Process {
     let stage = Stage::new();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    // A killed process leaves its files behind. So they are put into the scratch directory.
-    command.args(["demo", "--plain"]).env("TMPDIR", stage.path(""));
-    let mut demo = stage.start("demo", &mut command);
-    let servers = |demo: &Process| children(demo.id());
-    let running = demo.wait_for("its servers run", |demo| {
-        Some(servers(demo)).filter(|servers| servers.len() == 2)
-    });
+    let (mut demo, servers) = start_demonstration(&stage, &[]);
     demo.wait_for("it has begun", |demo| demo.log().contains("0.5 x").then_some(()));
     demo.signal(signal);
     demo.exit();
-    for server in running {
+    for server in servers {
         eventually("a server has ended", || has_ended(server).then_some(()));
     }
     demo
 }
 
+/// Folder of the temporary files of a demonstration. A killed process leaves them behind.
+const TEMPORARY: &str = "temporary";
+
+/// Starts a demonstration with further arguments. Returns its process, and the process ids of its
+/// two servers.
+fn start_demonstration(stage: &Stage, arguments: &[&str]) -> (Process, Vec<u32>) {
+    let temporary = stage.path(TEMPORARY);
+    fs::create_dir(&temporary).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["demo", "--plain"]).args(arguments).env("TMPDIR", temporary);
+    let mut demo = stage.start("demo", &mut command);
+    let servers = demo.wait_for("its servers run", |demo| {
+        Some(children(demo.id())).filter(|servers| servers.len() == 2)
+    });
+    (demo, servers)
+}
+
 /// Returns whether a process has ended, or is a zombie.
 fn has_ended(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
 }
 
 /// Returns the child processes of a process.
 fn children(parent: u32) -> Vec<u32> {
-    let tasks = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+    let tasks = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     let children = tasks.unwrap_or_default();
     children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
