@@ -1,7 +1,6 @@
 //! Tests of `load register`, with our echo as the registrar, and of what an echo answers.
 
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -77,9 +76,10 @@ fn a_signal_before_the_last_registration_gives_status_1() {
         let mut command = Command::new(TIDEGATE);
         command.args(["load", "register", &address, "--transport", "tcp", "--connections", "2"]);
         command.args(["--users", "1000", "--rate", "20", "--arrivals", "uniform"]);
-        command.args(["--count", count, "--keep-alive", "25"]);
-        let register = Running::start(&mut command);
-        std::thread::sleep(Duration::from_millis(1500));
+        command.args(["--count", count, "--keep-alive", "25", "--progress"]);
+        let mut register = Running::start(&mut command);
+        let few = ["registered 0,", "registered 1,"];
+        register.wait_for_progress(|line| !few.iter().any(|few| line.contains(few)));
         register.terminate();
         let (status, text) = register.end();
         assert!(text.contains("failed          0 (none)"), "{text}");

@@ -31,6 +31,18 @@ impl Running {
         kill_process(pid, Signal::TERM).unwrap();
     }
 
+    /// Waits for a line of `--progress` for which `is_it` is true. [`end`](Self::end) does not
+    /// return this line and those before it.
+    #[track_caller]
+    pub fn wait_for_progress(&mut self, is_it: impl Fn(&str) -> bool) {
+        // There is a line a second.
+        let lines_max = PATIENCE.as_secs() as usize;
+        let mut errors = BufReader::new(self.0.stderr.take().unwrap());
+        let is_found = errors.by_ref().lines().take(lines_max).any(|line| is_it(&line.unwrap()));
+        self.0.stderr = Some(errors.into_inner());
+        assert!(is_found, "no such line of progress");
+    }
+
     /// Waits until the process ends. Returns its exit status and its output.
     pub fn end(mut self) -> (Option<i32>, String) {
         let deadline = Instant::now() + PATIENCE;
