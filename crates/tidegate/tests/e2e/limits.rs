@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::stage::{Configuration, Load, Metrics, Sipp, Stage, Tidegate, run_to_end};
+use crate::stage::{Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate, run_to_end};
 
 /// Returns a configuration with a pool of these callees, each with `limit`, and two shards.
 fn configuration(stage: &Stage, callees: &[Sipp], limit: &str) -> Configuration {
@@ -28,12 +28,14 @@ fn calls_up_to_the_limit_are_taken_and_the_next_is_rejected_until_one_has_ended(
     let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
     let first = configuration(&stage, &callees, "calls_max = 20");
     let tidegate = Tidegate::start(&stage, &first);
-    let make = |load: &Load| Sipp::caller(&stage, tidegate.address(), load);
+    let here = tidegate.address();
+    let make = |load: &Load| Sipp::caller(&stage, here, load);
     let held = |metrics: &Metrics| metrics.sum("backend_calls", &[]);
 
-    let long = make(&calls(40, 6000));
-    tidegate.wait_for("the pool is full", |metrics| held(metrics) == 40);
-    let metrics = tidegate.metrics();
+    // Each caller has a port of its own, so that each shard gets some of the calls.
+    let callers: Vec<_> = (0..40).map(|_| Peer::new(stage.ip())).collect();
+    let long: Vec<_> = callers.iter().map(|caller| caller.set_up(here)).collect();
+    let metrics = tidegate.wait_for("the pool is full", |metrics| held(metrics) == 40);
     for callee in &callees {
         assert_eq!(metrics.backend("backend_calls", callee.address()), 20);
         assert_eq!(metrics.backend("backend_calls_max", callee.address()), 20);
@@ -57,8 +59,10 @@ fn calls_up_to_the_limit_are_taken_and_the_next_is_rejected_until_one_has_ended(
     two.assert_all_well(2);
 
     // When calls end, the back ends have room again.
-    long.wait().assert_all_well(40);
-    assert_eq!(tidegate.metrics().sum("pool_headroom_calls", &[]), 42);
+    for (caller, ok) in callers.iter().zip(&long) {
+        assert_eq!(caller.hang_up(here, ok), 200);
+    }
+    tidegate.wait_for("there is room", |metrics| metrics.sum("pool_headroom_calls", &[]) == 42);
     make(&calls(42, 500)).wait().assert_all_well(42);
     let metrics = tidegate.metrics();
     assert_eq!(rejected(&metrics), 10);

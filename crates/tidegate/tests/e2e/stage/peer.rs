@@ -147,6 +147,28 @@ impl Peer {
         ok
     }
 
+    /// Sets up a call through `proxy`. Returns the 200.
+    #[track_caller]
+    pub fn set_up(&self, proxy: SocketAddr) -> Message {
+        let ok = self.ask(proxy, &self.request("INVITE", &format!("sip:bob@{proxy}"), 1, 1));
+        assert_eq!(ok.status(), 200, "{}", ok.0);
+        self.send(proxy, &self.in_dialog("ACK", &ok, 1));
+        ok
+    }
+
+    /// Ends the call that `ok` has set up. Returns the status of the response to the BYE.
+    #[track_caller]
+    pub fn hang_up(&self, proxy: SocketAddr, ok: &Message) -> u16 {
+        self.send(proxy, &self.in_dialog("BYE", ok, 2));
+        loop {
+            // The callee may have repeated its 200 to the INVITE.
+            let response = self.receive();
+            if response.field("CSeq") == "2 BYE" {
+                return response.status();
+            }
+        }
+    }
+
     /// Returns the next message, if it has already arrived.
     pub fn next_now(&self) -> Option<Message> {
         Some(self.next_from_now()?.0)
