@@ -15,7 +15,6 @@ mod mix;
 mod rejected;
 mod respond;
 mod ringing;
-mod sample;
 mod stats;
 mod tag;
 
@@ -40,7 +39,6 @@ use tag::Tags;
 
 pub use config::AnswererConfig;
 pub use mix::{Behaviour, Mix, MixError};
-pub use sample::AnswererSample;
 pub use stats::AnswererStats;
 
 /// Maximum number of alarms that one run of [`Core::handle_timeout`] fires.

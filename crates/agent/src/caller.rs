@@ -19,7 +19,6 @@ mod rejection;
 mod report;
 mod request;
 mod result;
-mod sample;
 mod start;
 mod stats;
 
@@ -52,7 +51,6 @@ pub(crate) use rates::rate_to_last;
 pub use redial::Redial;
 pub use report::CallerReport;
 pub use result::CallerResult;
-pub use sample::CallerSample;
 pub use stats::{CallerStats, Failure, Failures, Measured, Repeated};
 
 /// Maximum number of calls that one run of [`Core::handle_timeout`] starts, and of alarms that it

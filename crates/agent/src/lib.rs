@@ -27,16 +27,14 @@ mod table;
 mod template;
 mod usage;
 
-pub use answerer::{
-    Answerer, AnswererConfig, AnswererSample, AnswererStats, Behaviour, Mix, MixError,
-};
+pub use answerer::{Answerer, AnswererConfig, AnswererStats, Behaviour, Mix, MixError};
 pub use arrival::{
     Load, LoadError, Mmpp, MmppError, Process, Profile, ProfileError, Trace, TraceError,
 };
 pub use caller::{
-    BackOff, Caller, CallerConfig, CallerConfigError, CallerReport, CallerResult, CallerSample,
-    CallerStats, DeviceStats, DevicesConfig, Emergency, Failure, Failures, Indivisible, Measured,
-    Persons, Redial, RegistrationLoss, Repeated, Routing, TooSlow,
+    BackOff, Caller, CallerConfig, CallerConfigError, CallerReport, CallerResult, CallerStats,
+    DeviceStats, DevicesConfig, Emergency, Failure, Failures, Indivisible, Measured, Persons,
+    Redial, RegistrationLoss, Repeated, Routing, TooSlow,
 };
 pub use connections::ConnectionUse;
 pub use delays::Delays;
