@@ -1,11 +1,11 @@
 """An open load of calls: it does not depend on their outcome, and is measured after a warm-up."""
 
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tidegate_bench import tidegate
@@ -14,14 +14,14 @@ from tidegate_bench.process import NS, Process, Stage
 from tidegate_bench.quota import Quota, Throttled
 from tidegate_bench.record import Record
 from tidegate_bench.sockets import LOCALHOST
-from tidegate_bench.tidegate import Callee, Metrics, built, cut
+from tidegate_bench.tidegate import Callee, Metrics, built, cut, read_report
 
 DEADLINE_S = 0.5
 # Time for the answers to the last calls. Some are still in transit when the deadline of the last call has passed.
 REST_S = DEADLINE_S + 0.2
 # Time from the start of the caller's process to its first call.
 _START_S = 0.02
-# Maximum number of open calls. In a collapse no call of the last half minute has ended.
+# Maximum number of open calls or registrations. In a collapse none of the last half minute has ended.
 _OPEN_MAX = 2_000_000
 
 
@@ -139,6 +139,40 @@ def own_losses(report: Mapping[str, Any]) -> int:
     return int(report["stats"]["not_begun"] + usage["send_drops"] + of_streams)
 
 
+def words(load: Load, report: Path, slack_ms: float = 1.0) -> list[str]:
+    """Returns the options with which `tidegate load` offers the load, up to this much late, and writes a report."""
+    options = ["--rate", str(load.rate_cps), "--duration", str(load.seconds), "--warm-up", str(load.warm_up_s)]
+    options += ["--deadline", str(1000 * DEADLINE_S), "--arrivals", load.arrivals, "--seed", str(load.seed)]
+    return [*options, "--slack", str(slack_ms), "--open-max", str(_OPEN_MAX), "--json", str(report)]
+
+
+def outcome_of(
+    report: Mapping[str, Any],
+    load: Load,
+    usage: Usage,
+    in_time: str = "set_up_in_time",
+    repeated: str = "repeated_invites",
+    delay: str = "set_up_delay",
+) -> Outcome:
+    """Returns the outcome of a load from the report of `tidegate load`, with the names of three of its counts."""
+    stats, streams = report["stats"], report["usage"]["streams"] or {}
+    measured = stats["measured"]
+    return Outcome(
+        calls=stats["begun"],
+        offered_cps=measured["offered"] / load.measured_s,
+        goodput_cps=measured[in_time] / load.measured_s,
+        rejected_cps=measured["rejected"] / load.measured_s,
+        retransmission_ratio=measured[repeated] / max(measured["offered"], 1),
+        p50_ms=measured[delay]["p50_us"] / 1e3,
+        p99_ms=measured[delay]["p99_us"] / 1e3,
+        # A caller reports how slow it was, a registering user only whether it was.
+        too_slow=bool(report["too_slow"]),
+        usage=usage,
+        opened=streams.get("opened", 0),
+        own_losses=own_losses(report),
+    )
+
+
 def offer(
     stage: Stage,
     element: Process,
@@ -156,35 +190,12 @@ def offer(
     file = stage.directory / "uac.json"
     file.unlink(missing_ok=True)
     command = [built("tidegate", profile), "load", "uac", target, "--bind", f"{host}:0"]
-    command += ["--rate", str(load.rate_cps), "--duration", str(load.seconds)]
-    command += ["--warm-up", str(load.warm_up_s), "--deadline", str(1000 * DEADLINE_S)]
-    command += ["--arrivals", load.arrivals, "--seed", str(load.seed), "--slack", "1"]
-    command += ["--open-max", str(_OPEN_MAX), "--json", str(file)]
     # Otherwise an element that does not record its route would get no ACK and no BYE.
-    command += ["--no-record-route", *options]
+    command += [*words(load, file), "--no-record-route", *options]
 
     answerer = callee.process if callee else None
     caller, usage = run(lambda: stage.start("uac", command), element, answerer, load, cut)
-    try:
-        report = json.loads(file.read_text())
-    except (OSError, ValueError):
-        sys.exit(f"the caller ended without a report:\n{caller.tail()}")
-    stats, streams = report["stats"], report["usage"]["streams"] or {}
-    measured = stats["measured"]
-    delay = measured["set_up_delay"]
-    return Outcome(
-        calls=stats["begun"],
-        offered_cps=measured["offered"] / load.measured_s,
-        goodput_cps=measured["set_up_in_time"] / load.measured_s,
-        rejected_cps=measured["rejected"] / load.measured_s,
-        retransmission_ratio=measured["repeated_invites"] / max(measured["offered"], 1),
-        p50_ms=delay["p50_us"] / 1e3,
-        p99_ms=delay["p99_us"] / 1e3,
-        too_slow=report["too_slow"] is not None,
-        usage=usage,
-        opened=streams.get("opened", 0),
-        own_losses=own_losses(report),
-    )
+    return outcome_of(read_report(caller, file), load, usage)
 
 
 def run(

@@ -1,8 +1,6 @@
 """An open load of registrations, over UDP or in one of three ways over TCP, and its outcome."""
 
-import json
 import math
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -10,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from tidegate_bench import kamailio, tidegate
-from tidegate_bench.load import DEADLINE_S, Load, Outcome, own_losses, run
+from tidegate_bench.load import Load, Outcome, outcome_of, run, words
 from tidegate_bench.process import Process, Stage
 from tidegate_bench.quota import Quota
 from tidegate_bench.sockets import LOCALHOST, free_port
-from tidegate_bench.tidegate import DEFAULT_QUEUE_MAX, built, cut
+from tidegate_bench.tidegate import DEFAULT_QUEUE_MAX, built, cut, read_report
 
 MODES = {
     "udp": "UDP",
@@ -34,8 +32,6 @@ _ACCEPTED_MAX = 18_800
 # T1 over TCP. A registration without a response ends after 64*T1 = 2 s, because until then it keeps its connection.
 # T1 has no other effect, because nothing is retransmitted over TCP.
 _T1_MS = 31.25
-# Maximum number of registrations over UDP without a response, which is reached in a collapse.
-_OPEN_MAX = 2_000_000
 # The period of the quota. A tenth of it is 1 ms, the shortest slice of a quota.
 _PERIOD_US = 10_000
 # The generator may send this much late, so that one wake serves several messages. This time adds to each response time.
@@ -161,10 +157,7 @@ def offer(
         under = start(stage, mode, quota, profile)
         file = stage.directory / "register.json"
         command = [built("tidegate", profile), "load", "register", under.address, "--bind", f"{LOCALHOST}:0"]
-        command += ["--rate", str(load.rate_cps), "--duration", str(load.seconds)]
-        command += ["--warm-up", str(load.warm_up_s), "--deadline", str(1000 * DEADLINE_S)]
-        command += ["--arrivals", load.arrivals, "--seed", str(load.seed), "--slack", str(slack_ms)]
-        command += ["--open-max", str(_OPEN_MAX), "--json", str(file), *connections(mode, load)]
+        command += [*words(load, file, slack_ms), *connections(mode, load)]
         before = under.process.memory_bytes()
         memory: list[int] = []
 
@@ -173,28 +166,9 @@ def offer(
             cut(caller)
 
         caller, usage = run(lambda: stage.start("register", command), under.process, under.registrar, load, end)
-        try:
-            report = json.loads(file.read_text())
-        except (OSError, ValueError):
-            sys.exit(f"the generator ended without a report:\n{caller.tail()}")
+        report = read_report(caller, file)
         # An overloaded server may take long to stop in an orderly way.
         stage.kill()
-    stats, streams = report["stats"], report["usage"]["streams"] or {}
-    measured = stats["measured"]
-    delay = measured["delay"]
-    outcome = Outcome(
-        calls=stats["begun"],
-        offered_cps=measured["offered"] / load.measured_s,
-        goodput_cps=measured["registered_in_time"] / load.measured_s,
-        rejected_cps=measured["rejected"] / load.measured_s,
-        retransmission_ratio=measured["repeated"] / max(measured["offered"], 1),
-        p50_ms=delay["p50_us"] / 1e3,
-        p99_ms=delay["p99_us"] / 1e3,
-        too_slow=report["too_slow"],
-        usage=usage,
-        opened=streams.get("opened", 0),
-        own_losses=own_losses(report),
-    )
-    return Registrations(
-        outcome, mean_ms=delay["mean_us"] / 1e3, memory_mib=memory[0] / 2**20, memory_before_mib=before / 2**20
-    )
+    outcome = outcome_of(report, load, usage, in_time="registered_in_time", repeated="repeated", delay="delay")
+    mean_ms = report["stats"]["measured"]["delay"]["mean_us"] / 1e3
+    return Registrations(outcome, mean_ms, memory_mib=memory[0] / 2**20, memory_before_mib=before / 2**20)

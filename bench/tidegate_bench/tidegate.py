@@ -163,7 +163,7 @@ class Caller:
 
     def connections(self) -> dict[str, Any]:
         """Returns the counts of its connections, which are empty over UDP."""
-        return _report(self.process, self.report)["usage"]["streams"] or {}
+        return read_report(self.process, self.report)["usage"]["streams"] or {}
 
     def end(self, patience_s: float) -> bool:
         """Waits for its end, and ends it after this time with its open calls. Returns whether it ended by itself."""
@@ -210,11 +210,12 @@ def callee(
 
 
 def _stats(process: Process, report: Path) -> dict[str, Any]:
-    stats: dict[str, Any] = _report(process, report)["stats"]
+    stats: dict[str, Any] = read_report(process, report)["stats"]
     return stats
 
 
-def _report(process: Process, report: Path) -> dict[str, Any]:
+def read_report(process: Process, report: Path) -> dict[str, Any]:
+    """Returns the report of a `tidegate load` that has ended. Without a report, exits with the end of its output."""
     try:
         figures: dict[str, Any] = json.loads(report.read_text())
     except (OSError, ValueError):

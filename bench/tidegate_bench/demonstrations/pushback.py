@@ -15,7 +15,6 @@ server, the fewer calls fit into the queue of `tide`, and the more often it is e
 """
 
 import argparse
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -27,10 +26,10 @@ from typing import Any
 from tidegate_bench import feedback, table
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.feedback import CAPACITY_CPS, MESSAGES, REJECT, SENDERS
-from tidegate_bench.load import DEADLINE_S
+from tidegate_bench.load import Load, words
 from tidegate_bench.process import Stage, in_parallel
 from tidegate_bench.record import ROOT
-from tidegate_bench.tidegate import built, cut
+from tidegate_bench.tidegate import built, cut, read_report
 
 LOADS = (1.0, 1.4, 2.0, 4.0, 8.0)
 WARM_UP_S = 3.0
@@ -125,10 +124,8 @@ def one(show: "Show", seed: int, load: float, variant: str) -> dict[str, Any]:
         callers, reports = [], []
         for index, sender in enumerate(senders):
             report = stage.directory / f"uac-{index}.json"
-            command = [built("tidegate", profile), "load", "uac", sender.address, "--json", str(report)]
-            command += ["--rate", str(load * capacity_cps / SENDERS), "--duration", str(WARM_UP_S + seconds)]
-            command += ["--warm-up", str(WARM_UP_S), "--deadline", str(1000 * DEADLINE_S)]
-            command += ["--arrivals", "poisson", "--seed", str(seed * SENDERS + index), "--slack", "1"]
+            offered = Load(load * capacity_cps / SENDERS, WARM_UP_S, seconds, seed * SENDERS + index)
+            command = [built("tidegate", profile), "load", "uac", sender.address, *words(offered, report)]
             callers.append(stage.start(f"uac-{index}", command))
             reports.append(report)
         until = time.monotonic() + WARM_UP_S + seconds + SLACK_S
@@ -136,12 +133,7 @@ def one(show: "Show", seed: int, load: float, variant: str) -> dict[str, Any]:
             caller.wait(until - time.monotonic())
         for caller in callers:
             cut(caller)
-        results = []
-        for caller, report in zip(callers, reports, strict=True):
-            try:
-                results.append(json.loads(report.read_text()))
-            except (OSError, ValueError):
-                sys.exit(f"the caller ended without a report:\n{caller.tail()}")
+        results = [read_report(caller, report) for caller, report in zip(callers, reports, strict=True)]
         counts = [result["stats"] for result in results]
         stats = [all_["measured"] for all_ in counts]
         callee_drops = callee.process.drops()
