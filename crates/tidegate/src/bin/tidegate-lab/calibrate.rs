@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use serde_json::{Value, json};
 use tidegate_lab::calibrate::{self, Calibration, Parameters, Quota};
 use tidegate_proxy::{Class, Mode};
 
+use crate::number::number_in;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
@@ -26,21 +26,21 @@ pub struct Args {
     mode: Kept,
 
     /// The quota of the simulated server, as a share of a core, such as 0.2 [default: no quota]
-    #[arg(long, value_name = "F", value_parser = parse_share)]
+    #[arg(long, value_name = "F", value_parser = number_in(0.001..=1.0))]
     quota: Option<f64>,
 
     /// The period of the quota in milliseconds. It is the second number of `cpu.max`, which is in
     /// microseconds
-    #[arg(long, value_name = "MS", value_parser = parse_period, default_value = "100", requires = "quota")]
+    #[arg(long, value_name = "MS", value_parser = number_in(1.0..=1000.0), default_value = "100", requires = "quota")]
     period_ms: f64,
 
     /// The time between two ticks of the kernel's clock in milliseconds: 1000 / CONFIG_HZ. At a
     /// tick the kernel throttles a busy server that has used up its quota
-    #[arg(long, value_name = "MS", value_parser = parse_tick, default_value = "4", requires = "quota")]
+    #[arg(long, value_name = "MS", value_parser = number_in(0.0..=100.0), default_value = "4", requires = "quota")]
     tick_ms: f64,
 
     /// Seconds of each run. A round has eight runs
-    #[arg(long, value_name = "S", value_parser = parse_length, default_value = "2")]
+    #[arg(long, value_name = "S", value_parser = number_in(0.5..=60.0), default_value = "2")]
     seconds: f64,
 
     /// Number of rounds. The result is the median of all rounds
@@ -131,31 +131,4 @@ fn figures(calibration: &Calibration) -> Result<Value, Trouble> {
     figures["receive_us"] = calibration.receive_us().into();
     figures["classes"] = Class::ALL.iter().map(costs).collect();
     Ok(figures)
-}
-
-fn parse_share(text: &str) -> Result<f64, String> {
-    let share: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    let right = (0.001..=1.0).contains(&share);
-    if right { Ok(share) } else { Err("not a share of a core between 0.001 and 1".to_owned()) }
-}
-
-fn parse_period(text: &str) -> Result<f64, String> {
-    parse_ms(text, 1.0..=1000.0)
-}
-
-fn parse_tick(text: &str) -> Result<f64, String> {
-    parse_ms(text, 0.0..=100.0)
-}
-
-fn parse_ms(text: &str, range: RangeInclusive<f64>) -> Result<f64, String> {
-    let ms: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    let right = range.contains(&ms);
-    let wrong = || format!("not between {} and {} ms", range.start(), range.end());
-    if right { Ok(ms) } else { Err(wrong()) }
-}
-
-fn parse_length(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    let right = (0.5..=60.0).contains(&seconds);
-    if right { Ok(seconds) } else { Err("not between 0.5 and 60 seconds".to_owned()) }
 }

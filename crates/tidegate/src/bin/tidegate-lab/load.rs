@@ -59,20 +59,14 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-/// Parses a number of seconds, or `exp:` and the mean of an exponential distribution in seconds.
-fn parse_span(text: &str) -> Result<Span, String> {
-    match text.strip_prefix("exp:") {
-        Some(mean) => parse_seconds(mean).map(Span::Exponential),
-        None => parse_seconds(text).map(Span::Fixed),
-    }
-}
-
-/// Parses a number of milliseconds, or `exp:` and the mean of an exponential distribution in
-/// milliseconds.
-fn parse_span_millis(text: &str) -> Result<Span, String> {
-    match text.strip_prefix("exp:") {
-        Some(mean) => parse_millis(mean).map(Span::Exponential),
-        None => parse_millis(text).map(Span::Fixed),
+/// Returns a function that parses a time by `parse`, or `exp:` and the mean of an exponential
+/// distribution.
+fn parse_span(
+    parse: fn(&str) -> Result<Duration, String>,
+) -> impl Fn(&str) -> Result<Span, String> + Clone + Send + Sync {
+    move |text| match text.strip_prefix("exp:") {
+        Some(mean) => parse(mean).map(Span::Exponential),
+        None => parse(text).map(Span::Fixed),
     }
 }
 

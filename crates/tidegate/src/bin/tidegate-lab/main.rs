@@ -7,6 +7,7 @@ mod history;
 mod impair;
 mod list;
 mod load;
+mod number;
 mod overhead;
 mod replay;
 mod report;

@@ -13,6 +13,7 @@ use tidegate::trouble::Trouble;
 use tidegate_lab::tournament::{Bout, Cell, Place, Route, Selection, Tournament};
 use tidegate_lab::worlds::Simulated;
 
+use crate::number::number_in;
 use crate::run::cores;
 use crate::signals::cancelled_by_signal;
 
@@ -44,7 +45,7 @@ pub struct Args {
 
     /// Speeds of the server as multiples of the scenario's speed, separated by commas. At twice the
     /// speed a run takes twice as long
-    #[arg(long, value_name = "FACTORS", value_delimiter = ',', default_value = "1", value_parser = parse_speed)]
+    #[arg(long, value_name = "FACTORS", value_delimiter = ',', default_value = "1", value_parser = number_in(0.01..=100.0))]
     speeds: Vec<f64>,
 
     /// Directory of the results
@@ -124,9 +125,4 @@ fn described(cell: &Cell) -> String {
     let p99 = cell.p99_ms.map_or_else(String::new, |ms| format!(", p99 {:.0} ms", ms.mean));
     let goodput = cell.goodput.mean;
     format!("{}: goodput {goodput:.3} of the capacity{kept}{p99}", cell.law)
-}
-
-fn parse_speed(text: &str) -> Result<f64, String> {
-    let speed = text.parse().ok().filter(|speed| (0.01..=100.0).contains(speed));
-    speed.ok_or_else(|| "not a number from 0.01 to 100".to_owned())
 }

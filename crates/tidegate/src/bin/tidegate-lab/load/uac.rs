@@ -79,12 +79,12 @@ pub struct Args {
 
     /// Seconds until the caller hangs up. exp:S draws this time from an exponential distribution
     /// with mean S
-    #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "0")]
+    #[arg(long, value_name = "[exp:]S", value_parser = parse_span(parse_seconds), default_value = "0")]
     hold: Span,
 
     /// Seconds after which the caller cancels a call without an answer. exp:S draws this time from
     /// an exponential distribution with mean S
-    #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "60")]
+    #[arg(long, value_name = "[exp:]S", value_parser = parse_span(parse_seconds), default_value = "60")]
     patience: Span,
 
     /// A call counts as set up in time if it is answered within MS milliseconds

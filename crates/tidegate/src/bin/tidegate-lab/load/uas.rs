@@ -10,7 +10,8 @@ use tidegate_agent::{Answerer, AnswererConfig, Behaviour, Mix, Span, Timing};
 use tidegate_world::{Seed, Transport};
 
 use super::streams::{TlsArgs, parse_transport};
-use super::{parse_millis, parse_span, parse_span_millis};
+use super::{parse_millis, parse_seconds, parse_span};
+use crate::number::number_in;
 use crate::stage::{parse_address, random_seed};
 use tidegate::json;
 use tidegate::trouble::Trouble;
@@ -38,7 +39,7 @@ pub struct Args {
 
     /// Milliseconds from an INVITE to its final response. exp:MS draws this time from an
     /// exponential distribution with mean MS
-    #[arg(long, value_name = "[exp:]MS", value_parser = parse_span_millis, default_value = "0")]
+    #[arg(long, value_name = "[exp:]MS", value_parser = parse_span(parse_millis), default_value = "0")]
     ring: Span,
 
     /// Provisional responses while a call rings, such as 183,180: the first at once, the others at
@@ -85,12 +86,12 @@ pub struct Args {
     echo: bool,
 
     /// Share of answered calls that the callee ends, from 0 to 1. The callers end the other calls
-    #[arg(long, value_name = "P", value_parser = parse_fraction, default_value = "0")]
+    #[arg(long, value_name = "P", value_parser = number_in(0.0..=1.0), default_value = "0")]
     hang_up: f64,
 
     /// Seconds until the callee hangs up. exp:S draws this time from an exponential distribution
     /// with mean S
-    #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "0")]
+    #[arg(long, value_name = "[exp:]S", value_parser = parse_span(parse_seconds), default_value = "0")]
     hold: Span,
 
     /// A call counts as acknowledged in time if its ACK arrives within MS milliseconds after its
@@ -208,10 +209,4 @@ fn bound(args: &Args) -> SocketAddr {
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     if args.all_addresses { SocketAddr::new(any, args.bind.port()) } else { args.bind }
-}
-
-/// Parses a fraction from 0 to 1.
-fn parse_fraction(text: &str) -> Result<f64, String> {
-    let fraction = text.parse().ok().filter(|fraction| (0.0..=1.0).contains(fraction));
-    fraction.ok_or_else(|| "not a number from 0 to 1".to_owned())
 }
