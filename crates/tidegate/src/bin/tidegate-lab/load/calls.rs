@@ -71,7 +71,7 @@ impl Calls {
             .map_err(Trouble::usage)?;
         let mut stop = Some(stage.stop());
         let watched = Watched::new(caller, move |caller: &Caller| {
-            gauges.show(caller.stats());
+            gauges.show(caller.stats().into());
             // When every call has ended, the agent ends its run.
             if caller.is_done()
                 && let Some(stop) = stop.take()

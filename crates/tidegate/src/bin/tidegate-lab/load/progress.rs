@@ -1,4 +1,4 @@
-//! The counts of calls in progress.
+//! The counts of calls or registrations in progress.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use tidegate_agent::CallerStats;
 use tidegate_world::Counter;
 
-/// The counts of calls while they are made.
+/// The counts of calls while they are made, or of registrations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Progress {
-    /// Calls that have become due.
+    /// Calls or registrations that have become due.
     pub offered: u64,
-    /// Open calls.
+    /// Open calls, or registrations without a response.
     pub open: u64,
-    /// Calls that were set up and have ended.
+    /// Calls that were set up and have ended, or registrations that succeeded.
     pub completed: u64,
-    /// Calls that failed.
+    /// Calls or registrations that failed.
     pub failed: u64,
 }
 
@@ -36,7 +36,14 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Gauges that the progress thread reads while calls are made.
+impl From<&CallerStats> for Progress {
+    fn from(stats: &CallerStats) -> Self {
+        let &CallerStats { offered, open, completed, begun, .. } = stats;
+        Self { offered, open, completed, failed: begun - open - completed }
+    }
+}
+
+/// Gauges that the progress thread reads while calls are made or users register.
 #[derive(Default)]
 pub struct Gauges {
     offered: Counter,
@@ -46,12 +53,12 @@ pub struct Gauges {
 }
 
 impl Gauges {
-    /// Sets the counts to those of a caller.
-    pub fn show(&self, stats: &CallerStats) {
-        self.offered.set(stats.offered);
-        self.open.set(stats.open);
-        self.completed.set(stats.completed);
-        self.failed.set(stats.begun - stats.open - stats.completed);
+    /// Sets the counts.
+    pub fn show(&self, progress: Progress) {
+        self.offered.set(progress.offered);
+        self.open.set(progress.open);
+        self.completed.set(progress.completed);
+        self.failed.set(progress.failed);
     }
 
     /// Returns the counts.

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::{
-    ConnectionUse, Load, Process, Registrant, RegistrantConfig, RegistrantReport, RegistrantStats,
-    Timing,
+    ConnectionUse, Load, Process, Registrant, RegistrantConfig, RegistrantReport, Timing,
 };
 use tidegate_lab::real::Watched;
 use tidegate_server::key::unix_time;
-use tidegate_world::{Counter, Seed, Transport};
+use tidegate_world::{Seed, Transport};
 
 use super::arrivals::parse_arrivals;
+use super::progress::{Gauges, Progress};
 use super::streams::{TlsArgs, parse_transport};
 use super::target::{Target, parse_target};
 use super::websocket::WebSocketArgs;
@@ -164,7 +164,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let gauges = Arc::new(Gauges::default());
     let (shown, mut stop) = (Arc::clone(&gauges), Some(stage.stop()));
     let watched = Watched::new(registrant, move |registrant: &Registrant| {
-        shown.show(registrant.stats());
+        let stats = registrant.stats();
+        shown.show(Progress {
+            offered: stats.offered,
+            open: stats.open,
+            completed: stats.registered,
+            failed: stats.failed.total(),
+        });
         // When every registration has ended, the agent ends its run.
         if registrant.is_done()
             && let Some(stop) = stop.take()
@@ -175,7 +181,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let told = args.progress || stderr().is_terminal();
     let (run, watched) = stage.run_agent(watched, move || {
         if told {
-            gauges.tell();
+            let Progress { offered, open, completed, failed } = gauges.progress();
+            let _ = writeln!(
+                anstream::stderr(),
+                "offered {offered}, open {open}, registered {completed}, failed {failed}"
+            );
         }
     })?;
 
@@ -230,31 +240,4 @@ fn first_cseq() -> u32 {
 fn parse_slack(text: &str) -> Result<Duration, String> {
     let slack = parse_millis(text)?;
     if slack > Duration::from_millis(1) { Err("more than 1 ms".to_owned()) } else { Ok(slack) }
-}
-
-/// Gauges that the progress thread reads while users register.
-#[derive(Default)]
-struct Gauges {
-    offered: Counter,
-    open: Counter,
-    registered: Counter,
-    failed: Counter,
-}
-
-impl Gauges {
-    fn show(&self, stats: &RegistrantStats) {
-        self.offered.set(stats.offered);
-        self.open.set(stats.open);
-        self.registered.set(stats.registered);
-        self.failed.set(stats.failed.total());
-    }
-
-    fn tell(&self) {
-        let [offered, open, registered, failed] =
-            [&self.offered, &self.open, &self.registered, &self.failed].map(Counter::get);
-        let _ = writeln!(
-            anstream::stderr(),
-            "offered {offered}, open {open}, registered {registered}, failed {failed}"
-        );
-    }
 }
