@@ -43,7 +43,10 @@ pub fn shrink(
         for step in STEPS {
             let mut at = 0;
             while best.tries < tries_max {
-                let Some(world) = step(&best.world, at) else { break };
+                let mut world = best.world.clone();
+                if step(&mut world, at).is_none() {
+                    break;
+                }
                 if world == best.world {
                     at += 1;
                     continue;
@@ -63,10 +66,10 @@ pub fn shrink(
     }
 }
 
-/// A function that returns `world` with one of several reductions, selected by a number from 0.
-/// Returns `None` if there are no more reductions. If a reduction succeeds, the caller tries the
-/// same number again on the reduced world.
-type Step = fn(&World, usize) -> Option<World>;
+/// A function that makes one of several reductions of a world, selected by a number from 0. Returns
+/// `None` if there are no more reductions. Then the world is of no further use. If a reduction
+/// succeeds, the caller tries the same number again on the reduced world.
+type Step = fn(&mut World, usize) -> Option<()>;
 
 const STEPS: [Step; 12] = [
     without_strangers,
@@ -84,16 +87,13 @@ const STEPS: [Step; 12] = [
 ];
 
 /// Removes all attackers if `at` is 0, or else the attacker with the index `at - 1`.
-fn without_strangers(world: &World, at: usize) -> Option<World> {
-    let mut world = world.clone();
-    remove_some(&mut world.strangers, at)?;
-    Some(world)
+fn without_strangers(world: &mut World, at: usize) -> Option<()> {
+    remove_some(&mut world.strangers, at)
 }
 
 /// Simplifies one attacker: halves its number of packets, or removes one packet, or sets `sees` to
 /// 0, or makes it use its own address.
-fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
-    let mut world = world.clone();
+fn with_fewer_packets(world: &mut World, at: usize) -> Option<()> {
     let strangers = world.strangers.len();
     let stranger = world.strangers.get_mut(at.checked_rem(strangers)?)?;
     match at / strangers {
@@ -103,50 +103,45 @@ fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
         3 => stranger.source = Source::Own,
         _ => return None,
     }
-    Some(world)
+    Some(())
 }
 
 /// Removes all faults, or a half or a quarter of them.
-fn without_faults(world: &World, at: usize) -> Option<World> {
+fn without_faults(world: &mut World, at: usize) -> Option<()> {
     const CHUNKS: [(usize, usize); 7] = [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)];
     let &(parts, part) = CHUNKS.get(at)?;
     let count = world.faults.len();
-    let mut world = world.clone();
     world.faults.drain(part * count / parts..(part + 1) * count / parts);
-    Some(world)
+    Some(())
 }
 
 /// Makes all proxies know their back ends by address instead of by name.
-fn without_names(world: &World, at: usize) -> Option<World> {
-    let mut world = world.clone();
+fn without_names(world: &mut World, at: usize) -> Option<()> {
     (at == 0).then(|| world.names.take())??;
     world.faults.retain(|episode| !matches!(episode.trouble, Trouble::Resolver { .. }));
-    Some(world)
+    Some(())
 }
 
 /// Replaces TCP by UDP, on all links or on those of one position: outside, between or inside the
 /// proxies.
-fn without_streams(world: &World, at: usize) -> Option<World> {
-    let mut world = world.clone();
+fn without_streams(world: &mut World, at: usize) -> Option<()> {
     let streams = world.streams.as_mut()?;
     let place = match at {
         0 => {
             world.streams = None;
-            return Some(world);
+            return Some(());
         }
         1 => &mut streams.outside,
         2 => &mut streams.between,
         3 => &mut streams.inside,
         _ => return None,
     };
-    std::mem::take(place).then_some(world)
+    std::mem::take(place).then_some(())
 }
 
 /// Removes all times out of service if `at` is 0, or else the one with the index `at - 1`.
-fn without_absences(world: &World, at: usize) -> Option<World> {
-    let mut world = world.clone();
-    remove_some(&mut world.absences, at)?;
-    Some(world)
+fn without_absences(world: &mut World, at: usize) -> Option<()> {
+    remove_some(&mut world.absences, at)
 }
 
 /// Removes all elements if `at` is 0, or else the element with the index `at - 1`. Returns `None`
@@ -162,24 +157,22 @@ fn remove_some<T>(elements: &mut Vec<T>, at: usize) -> Option<()> {
     Some(())
 }
 
-fn without_fault(world: &World, at: usize) -> Option<World> {
-    let mut world = world.clone();
+fn without_fault(world: &mut World, at: usize) -> Option<()> {
     (at < world.faults.len()).then(|| world.faults.remove(at))?;
-    Some(world)
+    Some(())
 }
 
-fn with_fewer_calls(world: &World, at: usize) -> Option<World> {
-    let mut world = world.clone();
+fn with_fewer_calls(world: &mut World, at: usize) -> Option<()> {
     let crowds = world.callers.len();
     // The number of calls is first halved. When that fails, it is reduced one by one.
     let crowd = world.callers.get_mut(at % crowds).filter(|_| at < 2 * crowds)?;
     crowd.calls = if at < crowds { crowd.calls.div_ceil(2) } else { crowd.calls - 1 }.max(1);
-    Some(world)
+    Some(())
 }
 
 /// Removes the group of callers, the proxy or the answerer with the node number `at`, unless it is
 /// the last of its kind.
-fn without_node(world: &World, at: usize) -> Option<World> {
+fn without_node(world: &mut World, at: usize) -> Option<()> {
     let place = world.place(at)?;
     let count = match place {
         Place::Caller(_) => world.callers.len(),
@@ -187,18 +180,20 @@ fn without_node(world: &World, at: usize) -> Option<World> {
         Place::Answerer(_) => world.answerers.len(),
         Place::Attacker(_) => return None,
     };
-    Some(if count > 1 { without(world, place) } else { world.clone() })
+    if count > 1 {
+        remove_node(world, place);
+    }
+    Some(())
 }
 
-/// Returns the world without the node `place`. The nodes after it get new indices.
-fn without(world: &World, place: Place) -> World {
+/// Removes the node `place`. The nodes after it get new indices.
+fn remove_node(world: &mut World, place: Place) {
     let gone = world.node(place).index();
     let renumbered = |node: NodeId| match node.index() {
         index if index == gone => None,
         index => Some(NodeId::new(index - usize::from(index > gone))),
     };
-    let mut small = world.clone();
-    small.faults.retain_mut(|episode| match renumber(episode.trouble, renumbered) {
+    world.faults.retain_mut(|episode| match renumber(episode.trouble, renumbered) {
         Some(trouble) => {
             episode.trouble = trouble;
             true
@@ -207,37 +202,36 @@ fn without(world: &World, place: Place) -> World {
     });
     match place {
         Place::Caller(index) => {
-            small.callers.remove(index);
-            for stranger in &mut small.strangers {
+            world.callers.remove(index);
+            for stranger in &mut world.strangers {
                 if let Source::Crowd(crowd) = &mut stranger.source {
-                    *crowd -= usize::from(*crowd > index || *crowd == small.callers.len());
+                    *crowd -= usize::from(*crowd > index || *crowd == world.callers.len());
                 }
             }
         }
         Place::Attacker(index) => {
-            small.strangers.remove(index);
+            world.strangers.remove(index);
         }
         Place::Answerer(index) => {
-            small.answerers.remove(index);
+            world.answerers.remove(index);
         }
         Place::Proxy(index) => {
-            small.absences.retain_mut(|absence| {
+            world.absences.retain_mut(|absence| {
                 let is_other = absence.proxy != index;
                 absence.proxy -= usize::from(absence.proxy > index);
                 is_other
             });
-            let Some(door) = world.layer(0).iter().position(|&at| at == index) else {
-                small.proxies.remove(index);
-                return closed_up(small);
-            };
-            small.proxies.remove(index);
-            let doors = small.layer(0).len().max(1);
-            for to in doors_of(&mut small) {
-                *to = (*to - usize::from(*to > door)).min(doors - 1);
+            let door = world.layer(0).iter().position(|&at| at == index);
+            world.proxies.remove(index);
+            if let Some(door) = door {
+                let doors = world.layer(0).len().max(1);
+                for to in doors_of(world) {
+                    *to = (*to - usize::from(*to > door)).min(doors - 1);
+                }
             }
         }
     }
-    closed_up(small)
+    close_up(world);
 }
 
 /// Returns a reference to the proxy index of each group of callers and each attacker.
@@ -248,20 +242,19 @@ fn doors_of(world: &mut World) -> impl Iterator<Item = &mut usize> {
 
 /// Removes a layer that has no proxies, and moves the layers behind it forward. Also removes each
 /// time out of service whose back end no longer exists.
-fn closed_up(mut world: World) -> World {
+fn close_up(world: &mut World) {
     let layers = world.proxies.iter().map(|proxy| proxy.layer).max().unwrap_or(0);
     if let Some(empty) = (0..layers).find(|&layer| world.layer(layer).is_empty()) {
         for proxy in world.proxies.iter_mut().filter(|proxy| proxy.layer > empty) {
             proxy.layer -= 1;
         }
         let doors = world.layer(0).len().max(1);
-        for to in doors_of(&mut world) {
+        for to in doors_of(world) {
             *to = (*to).min(doors - 1);
         }
     }
     let others = world.clone();
     world.absences.retain(|absence| others.can_lack(absence));
-    world
 }
 
 /// Returns the same fault with new node numbers, or `None` if a node of the fault was removed.
@@ -282,8 +275,7 @@ fn renumber(trouble: Trouble, number: impl Fn(NodeId) -> Option<NodeId>) -> Opti
     })
 }
 
-fn with_plain_link(world: &World, at: usize) -> Option<World> {
-    let mut world = world.clone();
+fn with_plain_link(world: &mut World, at: usize) -> Option<()> {
     let plain = Link::delaying(world.link.delay);
     let link = &mut world.link;
     match at {
@@ -295,14 +287,13 @@ fn with_plain_link(world: &World, at: usize) -> Option<World> {
         5 => link.bandwidth = plain.bandwidth,
         _ => return None,
     }
-    Some(world)
+    Some(())
 }
 
 /// Sets one property of one group of callers or of one answerer to its simplest value.
-fn with_plain_parties(world: &World, at: usize) -> Option<World> {
+fn with_plain_parties(world: &mut World, at: usize) -> Option<()> {
     const OF_CROWD: usize = 2;
     const OF_ANSWERER: usize = 5;
-    let mut world = world.clone();
     let callers = world.callers.len() * OF_CROWD;
     if at < callers {
         let crowd = &mut world.callers[at / OF_CROWD];
@@ -310,7 +301,7 @@ fn with_plain_parties(world: &World, at: usize) -> Option<World> {
             0 => crowd.hold_ms = 0,
             _ => crowd.follow_routes = true,
         }
-        return Some(world);
+        return Some(());
     }
     let server = world.answerers.get_mut((at - callers) / OF_ANSWERER)?;
     match (at - callers) % OF_ANSWERER {
@@ -320,12 +311,12 @@ fn with_plain_parties(world: &World, at: usize) -> Option<World> {
         3 => server.hold_ms = 0,
         _ => server.calls_max = None,
     }
-    Some(world)
+    Some(())
 }
 
 /// Removes a group of settings, or a single key, from the configuration of a proxy. `at` is the
 /// index in the list of all groups and keys of all proxies.
-fn with_default(world: &World, mut at: usize) -> Option<World> {
+fn with_default(world: &mut World, mut at: usize) -> Option<()> {
     const GROUPS: [fn(&mut Proxy); 4] = [
         // A law is removed together with its parameters.
         |proxy| {
@@ -336,11 +327,10 @@ fn with_default(world: &World, mut at: usize) -> Option<World> {
         |proxy| (proxy.limits, proxy.learning) = Default::default(),
         |proxy| proxy.emulate.clear(),
     ];
-    let mut world = world.clone();
     for proxy in &mut world.proxies {
         if let Some(clear) = GROUPS.get(at) {
             clear(proxy);
-            return Some(world);
+            return Some(());
         }
         at -= GROUPS.len();
         if take(&mut proxy.server, &mut at)
@@ -352,13 +342,13 @@ fn with_default(world: &World, mut at: usize) -> Option<World> {
             || take(&mut proxy.sources, &mut at)
             || take(&mut proxy.emulate, &mut at)
         {
-            return Some(world);
+            return Some(());
         }
         let law = proxy.overload.remove_entry("law");
         let taken = take(&mut proxy.overload, &mut at);
         proxy.overload.extend(law);
         if taken {
-            return Some(world);
+            return Some(());
         }
     }
     None
