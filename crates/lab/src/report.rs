@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 pub use comparison::{Compared, Comparison, Pair};
 pub(crate) use page::overview;
-pub use results::{Results, Row, Spread, Unreadable};
+pub use results::{Results, Row, Unreadable};
 pub(crate) use table::{Cell, Table};
 pub use timeline::Series;
 

@@ -1,13 +1,13 @@
 //! Summarizes the values of one quantity in several runs.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Confidence level of the interval in [`Spread::ci95`].
 const CONFIDENCE: f64 = 0.95;
 
 /// A summary of the values of one quantity in several runs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Spread {
     /// The smallest value.
     pub min: f64,
@@ -15,10 +15,12 @@ pub struct Spread {
     pub median: f64,
     /// The largest value.
     pub max: f64,
-    /// The mean.
+    /// The mean, or 0 if the spread was read from results without it.
+    #[serde(default)]
     pub mean: f64,
     /// The 95 % confidence interval of the mean by Student's t distribution, or `None` for a single
     /// value. The interval assumes independent, normally distributed values.
+    #[serde(default)]
     pub ci95: Option<[f64; 2]>,
 }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::results::{Row, Spread, Swept, bound};
+use super::results::{Row, Swept, bound};
 use super::sign::with_sign;
 use super::{Experiment, Source};
 use crate::figure::highlight::Highlights;
 use crate::figure::overload::{self, Facet, Heading, Series};
 use crate::figure::{Figure, Point, Stroke};
+use crate::spread::Spread;
 use crate::table::plain_table;
 use crate::worlds::Kind;
 
@@ -120,7 +121,7 @@ impl Comparison {
             .filter_map(|row| Some((row.p99_ms?.relative_error()?.abs() * 100.0, row)));
         let line = |what: &str, errors: &[(f64, &Compared)], unit: &str, digits: usize| {
             let (worst, at) = errors.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
-            let median = Spread::median_of(errors.iter().map(|(error, _)| *error))?;
+            let median = Spread::of(errors.iter().map(|(error, _)| *error))?.median;
             Some(format!(
                 "error in {what}: median {median:.digits$} {unit}, greatest {worst:.digits$} \
                  {unit} ({}, load {})",

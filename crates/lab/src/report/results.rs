@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
+use crate::spread::Spread;
 use crate::verdict::Verdict;
 use crate::worlds::Kind;
 
@@ -98,21 +99,6 @@ pub struct Row {
     pub too_slow: usize,
 }
 
-/// A summary of the values of one quantity in several runs.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
-pub struct Spread {
-    /// The smallest value.
-    pub min: f64,
-    /// The median.
-    pub median: f64,
-    /// The largest value.
-    pub max: f64,
-    /// The interval that contains the mean with a confidence of 95 %, or `None` if the interval is
-    /// not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ci95: Option<[f64; 2]>,
-}
-
 /// One run of a scenario.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Point {
@@ -142,13 +128,6 @@ impl fmt::Display for Unreadable {
 }
 
 impl std::error::Error for Unreadable {}
-
-impl Spread {
-    /// Returns the median of `values`, or `None` if `values` is empty.
-    pub(crate) fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-        crate::summary::Spread::of(values).map(|spread| spread.median)
-    }
-}
 
 impl Results {
     /// Reads the results in `folder`.
@@ -196,7 +175,7 @@ mod tests {
     use super::*;
 
     pub(crate) fn row(load: f64, bound: f64) -> Row {
-        let spread = Spread { min: 0.0, median: 0.0, max: 0.0, ci95: None };
+        let spread = Spread::of([0.0]).unwrap();
         Row {
             variant: "pi (arrival, class)".to_owned(),
             label: "pi".to_owned(),

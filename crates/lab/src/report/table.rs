@@ -4,8 +4,9 @@ use serde::Serialize;
 
 use super::Experiment;
 use super::comparison::{Compared, Comparison, Pair};
-use super::results::{Row, Spread, Swept};
+use super::results::{Row, Swept};
 use super::sign::with_sign;
+use crate::spread::Spread;
 
 /// A table that can be sorted by each of its columns.
 #[derive(Serialize)]
@@ -60,12 +61,7 @@ impl Table {
 impl Cell {
     /// Returns a cell with the mean, followed by `mark`, and below them the 95 % interval of the
     /// mean. The numbers are multiplied by `factor`.
-    pub(crate) fn mean(
-        spread: Option<crate::spread::Spread>,
-        factor: f64,
-        digits: usize,
-        mark: &str,
-    ) -> Self {
+    pub(crate) fn mean(spread: Option<Spread>, factor: f64, digits: usize, mark: &str) -> Self {
         let Some(spread) = spread else { return Self::text("–") };
         let shown = |value: f64| format!("{:.digits$}", value * factor);
         let beneath = spread.ci95.filter(|[low, high]| shown(*low) != shown(*high));
@@ -102,7 +98,7 @@ impl Cell {
     /// Returns a cell with the median, and below it the minimum, the maximum and the 95 % interval
     /// of the mean. The numbers are multiplied by `factor`.
     fn spread(spread: Option<Spread>, factor: f64, digits: usize) -> Self {
-        let Some(Spread { min, median, max, ci95 }) = spread else { return Self::text("–") };
+        let Some(Spread { min, median, max, ci95, .. }) = spread else { return Self::text("–") };
         let shown = |value: f64| format!("{:.digits$}", value * factor);
         let mut beneath = String::new();
         if min != max {
