@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use serde::Serialize;
 use tidegate_world::{
     Buffer, Calendar, Core, Failure, Flow, Purpose, Received, Seed, Timestamp, Transmit,
 };
@@ -31,7 +32,7 @@ pub struct RelaySettings {
 }
 
 /// The packet counts of one direction of a [`Relay`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Carriage {
     /// Packets received.
     pub received: u64,
@@ -49,7 +50,7 @@ pub struct Carriage {
 }
 
 /// The counts of a relay.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RelayCounts {
     /// Counts of packets to the target.
     pub towards: Carriage,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tidegate_sim::{Carriage, Link, Relay, RelayCounts, RelaySettings};
 use tidegate_world::Seed;
 
@@ -105,17 +105,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let counts = *relay.counts();
     let _ = write!(anstream::stdout(), "{}", table(&counts));
     if let Some(file) = &args.json {
-        let figures = json!({
-            "seed": seed,
-            "towards": way(&counts.towards),
-            "back": way(&counts.back),
-            "clients": counts.clients,
-            "no_room": counts.no_room,
-            "strays": counts.strays,
-            "late": counts.late,
-            "undelivered": counts.undelivered,
-            "usage": run.usage,
-        });
+        let mut figures = json!(counts);
+        figures["seed"] = json!(seed);
+        figures["usage"] = json!(run.usage);
         tidegate::json::write(file, &figures)?;
     }
     Ok(ExitCode::SUCCESS)
@@ -159,18 +151,6 @@ fn table(counts: &RelayCounts) -> String {
          {strays} that belong to no client, {late} at the stop; not delivered: {undelivered}\n"
     );
     text
-}
-
-fn way(carriage: &Carriage) -> Value {
-    let Carriage { received, lost, duplicated, overtook, overflowed, sent } = carriage;
-    json!({
-        "received": received,
-        "lost": lost,
-        "duplicated": duplicated,
-        "overtook": overtook,
-        "overflowed": overflowed,
-        "sent": sent,
-    })
 }
 
 /// One value for both directions, or one for each.
