@@ -10,8 +10,6 @@ the error of the goodput in parts of the capacity, and the p99 of the set-up del
 
 import argparse
 import contextlib
-import socket
-import threading
 from dataclasses import dataclass
 
 from tidegate_bench import kamailio, program, table, tidegate
@@ -21,7 +19,8 @@ from tidegate_bench.load import Load, Outcome, judge_generator, offer
 from tidegate_bench.prediction import COLUMNS, Round, compare, judge
 from tidegate_bench.process import Stage
 from tidegate_bench.quota import SHARE, Quota, tick_ms
-from tidegate_bench.sockets import LOCALHOST, buffer_bytes
+from tidegate_bench.sockets import buffer_bytes
+from tidegate_bench.uas import UserAgentServer
 
 SCENARIO = "scenarios/predict-quota.toml"
 WARM_UP_S = 3.0
@@ -68,28 +67,11 @@ def costs_us(samples: list[Sample]) -> list[float]:
     return [1e6 * matrix[i][3] / matrix[i][i] for i in size]
 
 
-class Silent:
+class Silent(UserAgentServer):
     """A back end that receives everything and sends nothing."""
 
-    def __enter__(self) -> "Silent":
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.bind((LOCALHOST, 0))
-        self._socket.settimeout(0.1)
-        self.port: int = self._socket.getsockname()[1]
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._receive, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self._socket.close()
-
-    def _receive(self) -> None:
-        while not self._over.is_set():
-            with contextlib.suppress(TimeoutError):
-                self._socket.recv(65536)
+    def responses(self, method: str, request: bytes) -> list[bytes]:
+        return []
 
 
 class Show(Demonstration):
@@ -113,7 +95,9 @@ class Show(Demonstration):
         If the calls are not `answered`, its back end receives them and is silent.
         """
         period_us = round(1000 * self.options.period)
-        with Quota(self.options.share, period_us) as quota, Stage() as stage, Silent() as silent:
+        with Quota(self.options.share, period_us) as quota, Stage() as stage, contextlib.ExitStack() as stack:
+            silent = Silent()
+            stack.callback(silent.stop)
             callee = tidegate.callee(stage, "uas", self.profile) if answered else None
             port = callee.port if callee else silent.port
             server = kamailio.run(stage, port, buffer_bytes=DEFAULT_BUFFER_BYTES, quota=quota)
