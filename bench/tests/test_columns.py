@@ -46,10 +46,12 @@ class ColumnsTest(Scratch):
         self.assertEqual(trials[0].row()["goodput_cps"], 80)
 
     def test_tiers(self) -> None:
-        points = [tiers.Point(1, "adaptive", 1.2, 100.0, outcome(80), stateful=0.25)]
+        points = [tiers.Point(1, 1.2, 100.0, outcome(80), "adaptive", stateful=0.25)]
         cells = self.cells(points, tiers.COLUMNS)
         self.assertEqual((cells["goodput/C"], cells["stateful"]), ("0.800 0.800 0.800", "0.250"))
         self.assertEqual(cells["µs a call"], "2000.0")
+        row = points[0].row()
+        self.assertEqual((row["mode"], row["goodput"], row["us_per_call"]), ("adaptive", 0.8, 2000.0))
 
     def test_laws(self) -> None:
         measured = {"min": 0.7, "median": 0.8, "max": 0.9}

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from tidegate_bench import table
@@ -53,6 +53,11 @@ class AtPeak:
     def goodput(self) -> float:
         """Goodput as a part of the peak."""
         return self.outcome.goodput_cps / self.peak_cps
+
+    def row(self) -> dict[str, Any]:
+        """Returns a row for a table of raw data."""
+        own = {name: value for name, value in asdict(self).items() if name != "outcome"}
+        return {**own, "goodput": round(self.goodput, 4), **self.outcome.row()}
 
 
 @dataclass(frozen=True)

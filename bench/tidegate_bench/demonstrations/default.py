@@ -22,8 +22,7 @@ import argparse
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from tidegate_bench import curve, kamailio, load, peak, sipp_load, table, tidegate
 from tidegate_bench.curve import AtPeak, CurveDemonstration
@@ -121,11 +120,6 @@ class Trial(AtPeak):
     """One load on one variant, in one round."""
 
     variant: str
-
-    def row(self) -> dict[str, Any]:
-        """Returns the row for a table of raw data."""
-        own = {name: value for name, value in asdict(self).items() if name != "outcome"}
-        return {**own, "goodput": round(self.goodput, 4), **self.outcome.row()}
 
 
 COLUMNS = [

@@ -13,7 +13,7 @@ with names of 16 lengths, so some 503s have the same length without padding too.
 datagrams that were sent in batches.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate_bench import curve, peak, table
@@ -76,10 +76,7 @@ class Trial(AtPeak):
         return self.goodput / self.bound if self.bound > 0 else None
 
     def row(self) -> dict[str, Any]:
-        """Returns the row for a table of raw data."""
-        row = {name: value for name, value in asdict(self).items() if name != "outcome"}
-        derived = {name: round(getattr(self, name), 4) for name in ("offered", "goodput", "bound", "lost")}
-        return row | derived | self.outcome.row()
+        return super().row() | {name: round(getattr(self, name), 4) for name in ("offered", "bound", "lost")}
 
 
 def measure(law: Variant, load: Load, profile: str) -> tuple[Outcome, Metrics]:

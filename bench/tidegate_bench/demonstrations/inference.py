@@ -9,7 +9,6 @@ stands in front of it and is offered 0.5 to 5 times that rate: without learning,
 
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from tidegate_bench import curve, kamailio, peak, table, tidegate
 from tidegate_bench.curve import AtPeak, CurveDemonstration
@@ -33,11 +32,6 @@ class Trial(AtPeak):
 
     kind: str
     learn: str
-
-    def row(self) -> dict[str, Any]:
-        """Returns the row for a table of raw data."""
-        own = {key: getattr(self, key) for key in ("round", "kind", "learn", "multiple", "peak_cps", "goodput")}
-        return {**own, **self.outcome.row()}
 
 
 def measure(kind: str, learn: str | None, load: Load, profile: str) -> Outcome:

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from tidegate_bench import curve, peak, table
-from tidegate_bench.curve import CurveDemonstration
+from tidegate_bench.curve import AtPeak, CurveDemonstration
 from tidegate_bench.demonstration import Results
 from tidegate_bench.load import Load, Outcome, judge_generator, trial
 from tidegate_bench.overload import Variant
@@ -32,34 +32,15 @@ STATEFUL_MIN = 0.99
 
 
 @dataclass(frozen=True)
-class Point:
-    """One mode under one load, in one round."""
+class Point(AtPeak):
+    """One mode under one load, in one round. The peak is that with transactions."""
 
-    round: int
     mode: str
-    multiple: float
-    peak_cps: float
-    outcome: Outcome
     stateful: float
     """The share of the calls served that had transactions."""
 
-    @property
-    def goodput(self) -> float:
-        """Goodput as a part of the peak with transactions."""
-        return self.outcome.goodput_cps / self.peak_cps
-
     def row(self) -> dict[str, Any]:
-        """Returns the row for a table of raw data."""
-        return {
-            "round": self.round,
-            "mode": self.mode,
-            "multiple": self.multiple,
-            "peak_cps": round(self.peak_cps, 1),
-            "goodput": round(self.goodput, 4),
-            "stateful": round(self.stateful, 4),
-            "us_per_call": round(self.outcome.element_us_per_call, 3),
-            **self.outcome.row(),
-        }
+        return super().row() | {"us_per_call": round(self.outcome.element_us_per_call, 3)}
 
 
 def measure(mode: str, law: Variant, load: Load, profile: str) -> tuple[Outcome, float]:
@@ -136,7 +117,8 @@ class Show(CurveDemonstration):
             # The modes take turns, because the machine may be slower in one minute than in the next.
             for multiple, mode in product(MULTIPLES, MODES):
                 load = self.load(multiple * peak_cps, round_)
-                points.append(Point(round_, mode, multiple, peak_cps, *measure(mode, law, load, self.profile)))
+                outcome, stateful = measure(mode, law, load, self.profile)
+                points.append(Point(round_, multiple, peak_cps, outcome, mode, stateful))
         table.show(points, COLUMNS, line=lambda p: p.mode, block=lambda p: f"{p.multiple} of the peak")
         rows = self.rows("results", [point.row() for point in points])
         judge(self, points)
