@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tidegate_world::Transport;
+use tidegate_world::{Transport, add_fields};
 
 /// The resources that a run used in its own process, as the driver measured them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -88,11 +88,7 @@ impl WebSocketFailures {
 
     /// Adds the failures of another run.
     fn merge(&mut self, other: &Self) {
-        self.status += other.status;
-        self.protocol += other.protocol;
-        self.subprotocol += other.subprotocol;
-        self.closed += other.closed;
-        self.slow += other.slow;
+        add_fields! { self += other { status, protocol, subprotocol, closed, slow } }
     }
 }
 
@@ -118,20 +114,11 @@ impl StreamUsage {
 
     /// Adds the connections of another run over the same transport.
     fn merge(&mut self, other: &Self) {
-        self.opened += other.opened;
-        self.accepted += other.accepted;
-        self.failed += other.failed;
-        self.excess += other.excess;
-        self.handshakes += other.handshakes;
-        self.handshakes_failed += other.handshakes_failed;
-        self.websockets += other.websockets;
-        self.websockets_failed.merge(&other.websockets_failed);
-        self.sent += other.sent;
-        self.sent_bytes += other.sent_bytes;
-        self.received += other.received;
-        self.received_bytes += other.received_bytes;
-        self.overflow += other.overflow;
-        self.unsent += other.unsent;
+        add_fields! { self += other {
+            opened, accepted, failed, excess, handshakes, handshakes_failed, websockets, sent,
+            sent_bytes, received, received_bytes, overflow, unsent;
+            merge websockets_failed; but transport
+        } }
     }
 }
 

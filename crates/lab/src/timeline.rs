@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tidegate_agent::CallerStats;
+use tidegate_world::add_fields;
 
 /// Maximum number of rows of a timeline file. Further rows are omitted.
 const ROWS_MAX: usize = 4_000_000;
@@ -104,20 +105,12 @@ impl CallersReading {
     }
 
     /// Returns the counts of two groups of callers together.
-    pub(crate) fn plus(self, other: Self) -> Self {
-        Self {
-            offered: self.offered + other.offered,
-            set_up: self.set_up + other.set_up,
-            in_time: self.in_time + other.in_time,
-            rejected: self.rejected + other.rejected,
-            repeated: self.repeated + other.repeated,
-            open: self.open + other.open,
-            unanswered: self.unanswered + other.unanswered,
-            came: self.came + other.came,
-            redialing: self.redialing + other.redialing,
-            registers: self.registers + other.registers,
-            registered: self.registered + other.registered,
-        }
+    pub(crate) fn plus(mut self, other: Self) -> Self {
+        add_fields! { self += other {
+            offered, set_up, in_time, rejected, repeated, open, unanswered, came, redialing,
+            registers, registered
+        } }
+        self
     }
 }
 

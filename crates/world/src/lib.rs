@@ -5,6 +5,7 @@
 //! packets to the core through [`Core`], and sends the packets of the core. The random numbers of a
 //! core come from a [`Seed`]. A core behaves the same under each driver, byte for byte.
 
+mod add_fields;
 mod buffer;
 mod calendar;
 mod core;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use tidegate_world::add_fields;
 
 /// Counts of an answerer.
 ///
@@ -84,62 +85,12 @@ pub struct AnswererStats {
 impl AnswererStats {
     /// Adds the counts of another answerer.
     pub fn merge(&mut self, other: &Self) {
-        let Self {
-            calls,
-            overflowed,
-            silent,
-            unanswerable,
-            unanswered,
-            cancelled,
-            rejected,
-            answered,
-            completed,
-            hung_up,
-            not_acknowledged,
-            forgotten,
-            acknowledged,
-            acknowledged_in_time,
-            open,
-            repeated,
-            byes_unanswered,
-            ignored,
-            invites_again,
-            byes_again,
-            others,
-            not_allowed,
-            stray,
-            late,
-            unexpected,
-            malformed,
-            undelivered,
-        } = other;
-        self.calls += calls;
-        self.overflowed += overflowed;
-        self.silent += silent;
-        self.unanswerable += unanswerable;
-        self.unanswered += unanswered;
-        self.cancelled += cancelled;
-        self.rejected += rejected;
-        self.answered += answered;
-        self.completed += completed;
-        self.hung_up += hung_up;
-        self.not_acknowledged += not_acknowledged;
-        self.forgotten += forgotten;
-        self.acknowledged += acknowledged;
-        self.acknowledged_in_time += acknowledged_in_time;
-        self.open += open;
-        self.repeated += repeated;
-        self.byes_unanswered += byes_unanswered;
-        self.ignored += ignored;
-        self.invites_again += invites_again;
-        self.byes_again += byes_again;
-        self.others += others;
-        self.not_allowed += not_allowed;
-        self.stray += stray;
-        self.late += late;
-        self.unexpected += unexpected;
-        self.malformed += malformed;
-        self.undelivered += undelivered;
+        add_fields! { self += other {
+            calls, overflowed, silent, unanswerable, unanswered, cancelled, rejected, answered,
+            completed, hung_up, not_acknowledged, forgotten, acknowledged, acknowledged_in_time,
+            open, repeated, byes_unanswered, ignored, invites_again, byes_again, others,
+            not_allowed, stray, late, unexpected, malformed, undelivered
+        } }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tidegate_world::add_fields;
 
 use crate::delays::Delays;
 
@@ -111,19 +112,13 @@ pub struct DeviceStats {
 
 impl DeviceStats {
     pub(super) fn merge(&mut self, other: &Self) {
-        self.devices += other.devices;
-        self.registered += other.registered;
-        self.lost += other.lost;
-        self.attempts += other.attempts;
-        self.repeated += other.repeated;
-        self.accepted += other.accepted;
+        add_fields! { self += other {
+            devices, registered, lost, attempts, repeated, accepted, timeouts, open, late;
+            merge delay; but rejected
+        } }
         for (&status, count) in &other.rejected {
             *self.rejected.entry(status).or_default() += count;
         }
-        self.timeouts += other.timeouts;
-        self.open += other.open;
-        self.late += other.late;
-        self.delay.merge(&other.delay);
     }
 }
 

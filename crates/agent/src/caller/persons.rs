@@ -1,7 +1,7 @@
 //! The counts of people. Each person wants one call, and may need several attempts.
 
 use serde::{Deserialize, Serialize};
-use tidegate_world::Timestamp;
+use tidegate_world::{Timestamp, add_fields};
 
 use super::Caller;
 use super::redial::Person;
@@ -45,16 +45,16 @@ pub struct Emergency {
 
 impl Persons {
     pub(super) fn merge(&mut self, other: &Self) {
-        self.came += other.came;
-        self.served += other.served;
-        self.gave_up += other.gave_up;
-        self.cut_off += other.cut_off;
-        self.overflowed += other.overflowed;
-        self.waiting += other.waiting;
-        self.redials += other.redials;
-        self.delay.merge(&other.delay);
-        self.measured_came += other.measured_came;
-        self.measured_served += other.measured_served;
+        add_fields! { self += other {
+            came, served, gave_up, cut_off, overflowed, waiting, redials, measured_came,
+            measured_served; merge delay
+        } }
+    }
+}
+
+impl Emergency {
+    pub(super) fn merge(&mut self, other: &Self) {
+        add_fields! { self += other { offered, set_up_in_time } }
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use tidegate_world::{Cause, Timestamp};
+use tidegate_world::{Cause, Timestamp, add_fields};
 
 use crate::caller::device::DeviceStats;
 use crate::caller::persons::{Emergency, Persons};
@@ -72,11 +72,9 @@ impl Failures {
     }
 
     fn merge(&mut self, other: &Self) {
-        self.timeout += other.timeout;
-        self.transport += other.transport;
-        self.abandoned += other.abandoned;
-        self.malformed += other.malformed;
-        self.bye_timeout += other.bye_timeout;
+        add_fields! { self += other {
+            timeout, transport, abandoned, malformed, bye_timeout; but status, bye_status
+        } }
         for (&status, count) in &other.status {
             *self.status.entry(status).or_default() += count;
         }
@@ -125,6 +123,10 @@ impl Repeated {
     /// Returns the number of retransmitted requests of all methods.
     pub fn total(&self) -> u64 {
         self.invite + self.ack + self.cancel + self.bye
+    }
+
+    fn merge(&mut self, other: &Self) {
+        add_fields! { self += other { invite, ack, cancel, bye } }
     }
 }
 
@@ -175,16 +177,10 @@ impl Measured {
     }
 
     fn merge(&mut self, other: &Self) {
-        self.offered += other.offered;
-        self.not_begun += other.not_begun;
-        self.set_up += other.set_up;
-        self.set_up_in_time += other.set_up_in_time;
-        self.rejected += other.rejected;
-        self.repeated_invites += other.repeated_invites;
-        self.set_up_delay.merge(&other.set_up_delay);
-        self.byes += other.byes;
-        self.byes_in_time += other.byes_in_time;
-        self.bye_delay.merge(&other.bye_delay);
+        add_fields! { self += other {
+            offered, not_begun, set_up, set_up_in_time, rejected, repeated_invites, byes,
+            byes_in_time; merge set_up_delay, bye_delay
+        } }
     }
 }
 
@@ -267,35 +263,12 @@ impl CallerStats {
         self.start = if self.offered == 0 { other.start } else { self.start.min(other.start) };
         self.last_intended = self.last_intended.max(other.last_intended);
         self.last_begun = self.last_begun.max(other.last_begun);
-        self.offered += other.offered;
-        self.begun += other.begun;
-        self.not_begun += other.not_begun;
-        self.expired += other.expired;
-        self.waiting += other.waiting;
-        self.held_back += other.held_back;
-        self.offered_elsewhere += other.offered_elsewhere;
-        self.open += other.open;
-        self.talking += other.talking;
-        self.set_up += other.set_up;
-        self.set_up_in_time += other.set_up_in_time;
-        self.completed += other.completed;
-        self.hung_up += other.hung_up;
-        self.failed.merge(&other.failed);
-        self.repeated.invite += other.repeated.invite;
-        self.repeated.ack += other.repeated.ack;
-        self.repeated.cancel += other.repeated.cancel;
-        self.repeated.bye += other.repeated.bye;
-        self.set_up_delay.merge(&other.set_up_delay);
-        self.lateness.merge(&other.lateness);
-        self.measured.merge(&other.measured);
-        self.persons.merge(&other.persons);
-        self.emergency.offered += other.emergency.offered;
-        self.emergency.set_up_in_time += other.emergency.set_up_in_time;
-        self.devices.merge(&other.devices);
-        self.unexpected += other.unexpected;
-        self.late += other.late;
-        self.malformed += other.malformed;
-        self.undelivered += other.undelivered;
-        self.unsent += other.unsent;
+        add_fields! { self += other {
+            offered, begun, not_begun, expired, waiting, held_back, offered_elsewhere, open,
+            talking, set_up, set_up_in_time, completed, hung_up, unexpected, late, malformed,
+            undelivered, unsent;
+            merge failed, repeated, set_up_delay, lateness, measured, persons, emergency, devices;
+            but start, last_intended, last_begun
+        } }
     }
 }
