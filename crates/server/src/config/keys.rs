@@ -67,14 +67,14 @@ pub struct Place<T, V> {
 pub struct Key<T: 'static, S: Shape> {
     knob: Knob<S>,
     place: Place<T, S::Value>,
-    reload: Reload,
+    reload: Option<Reload>,
     only: Option<&'static Only<T>>,
 }
 
 impl<T: 'static, S: Shape> Key<T, S> {
-    /// Creates the key `knob` of a table. `reload` says when a changed value applies. `place` gets
-    /// and sets the value.
-    pub const fn new(knob: Knob<S>, reload: Reload, place: Place<T, S::Value>) -> Self {
+    /// Creates the key `knob` of a table. `reload` says when a changed value applies, or is `None`
+    /// if the key belongs to another file than the configuration. `place` gets and sets the value.
+    pub const fn new(knob: Knob<S>, reload: Option<Reload>, place: Place<T, S::Value>) -> Self {
         Self { knob, place, reload, only: None }
     }
 
@@ -88,7 +88,7 @@ impl<T: 'static, S: Shape> Key<T, S> {
     /// Sets when a changed value applies, which may differ from the other keys of the table.
     #[must_use]
     pub const fn reload(mut self, reload: Reload) -> Self {
-        self.reload = reload;
+        self.reload = Some(reload);
         self
     }
 }
@@ -113,7 +113,7 @@ where
         self.knob.schema()
     }
     fn reload(&self) -> Option<Reload> {
-        Some(self.reload)
+        self.reload
     }
     #[cfg(test)]
     fn accepts(&self, value: &Spanned<toml::de::DeValue<'_>>) -> bool {
@@ -195,7 +195,8 @@ pub const fn last_part(header: &'static str) -> &'static str {
     header.split_at(to).0.split_at(from).1
 }
 
-/// Binds the keys of a table to an existing struct:
+/// Binds the keys of a table to an existing struct. A table of another file than the configuration,
+/// such as a scenario, has `None` instead of a `Reload`:
 ///
 /// ```text
 /// keys! {
@@ -250,7 +251,7 @@ macro_rules! config_keys {
                             absent: $crate::config::schema::Absent::$absent $(($text))?,
                             doc: concat!($($key_doc),*),
                         },
-                        $crate::config::schema::Reload::$reload,
+                        $crate::config_keys!(@reload $reload),
                         $crate::config_place!($Struct, $place),
                     )$(.$option($value))*,
                 )*];
@@ -258,6 +259,8 @@ macro_rules! config_keys {
             }
         }
     };
+    (@reload None) => { None };
+    (@reload $reload:ident) => { Some($crate::config::schema::Reload::$reload) };
 }
 
 /// The name of a key, from the syntax of [`config_keys`].

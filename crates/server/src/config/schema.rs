@@ -1,7 +1,8 @@
 //! The reader of TOML files, for use with other files than the configuration, such as scenarios.
-//! Each key is a [`Knob`] in a [`Table`], and a [`Key`] may bind it to a field. A [`Section`] reads
-//! the keys, and a [`Report`] collects the errors. The module also exports the tables of the
-//! configuration that other files may contain.
+//! Each key is a [`Knob`] in a [`Table`], and a [`Key`] may bind it to a field.
+//! [`table!`](crate::config_table) defines a table with its keys and the struct for its values. A
+//! [`Section`] reads the keys, and a [`Report`] collects the errors. The module also exports the
+//! tables of the configuration that other files may contain.
 
 pub use super::diagnostic::{Report, alternatives, nearest, quoted};
 pub use super::document::{Document, read};
@@ -12,7 +13,7 @@ pub use super::reference::describe;
 pub use super::section::Section;
 pub use super::shape::{
     As, Choice, Flag, List, Named, NamedOr, Placed, Real, Text, Whole, Wrong, micros, millis,
-    real_seconds, seconds,
+    real_millis, real_seconds, seconds,
 };
 pub use super::tables::emulate::{EMULATE, EmulateDraft};
 pub use super::tables::overload::OVERLOAD;

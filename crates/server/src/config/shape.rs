@@ -113,6 +113,15 @@ pub const fn real_seconds(bounds: RangeInclusive<f64>) -> As<Real, Duration> {
     As { of: Real(bounds), read: Duration::from_secs_f64, write: Duration::as_secs_f64 }
 }
 
+/// Returns the shape of a time in milliseconds within `bounds`, with or without fractions.
+pub const fn real_millis(bounds: RangeInclusive<f64>) -> As<Real, Duration> {
+    As {
+        of: Real(bounds),
+        read: |ms| Duration::from_secs_f64(ms / 1e3),
+        write: |time| time.as_nanos() as f64 / 1e6,
+    }
+}
+
 /// A number within bounds, with or without fractions.
 pub struct Real(pub RangeInclusive<f64>);
 

@@ -7,7 +7,7 @@ use tidegate_world::Work;
 
 use crate::config::by_class::ByClass;
 use crate::config::keys::{Only, table};
-use crate::config::shape::{As, Real, Text, Whole, Wrong};
+use crate::config::shape::{As, Real, Text, Whole, Wrong, real_millis};
 
 /// The default: a processor on which every cost is zero.
 impl Default for Emulate {
@@ -114,16 +114,8 @@ table! {
     /// periods have covered the rest. The other keys give costs on a whole core.
     quota: f64 | None = Real(0.001..=1.0), Means("no quota");
     /// The length of a period of the quota.
-    period("period_ms"): Duration = As {
-        of: Real(0.01..=60_000.0),
-        read: |ms| Duration::from_secs_f64(ms / 1e3),
-        write: |time| time.as_nanos() as f64 / 1e6,
-    }, Default("100"), only(&FOR_QUOTA);
+    period("period_ms"): Duration = real_millis(0.01..=60_000.0), Default("100"), only(&FOR_QUOTA);
     /// The time between two ticks of the kernel's clock, 1000 / `CONFIG_HZ`. Linux notices at a
     /// tick that a busy server has used up its quota. 0: it notices at once.
-    tick("tick_ms"): Duration = As {
-        of: Real(0.0..=100.0),
-        read: |ms| Duration::from_secs_f64(ms / 1e3),
-        write: |time| time.as_nanos() as f64 / 1e6,
-    }, Default("0"), only(&FOR_QUOTA);
+    tick("tick_ms"): Duration = real_millis(0.0..=100.0), Default("0"), only(&FOR_QUOTA);
 }
