@@ -13,9 +13,7 @@ use tidegate_server::config::schema::{
     Absent, EMULATE, Flag, Knob, List, OVERLOAD, Real, Table, Text, Whole, Wrong, describe,
 };
 
-pub(super) use disturbance::{
-    COSTS, DEARER, DEARER_AT_S, DISTURBANCE, MISREAD, STOLEN_EVERY_MS, STOLEN_MS,
-};
+pub(super) use disturbance::{DISTURBANCE, DisturbanceDraft, DisturbanceTable};
 pub(super) use farm::{FARM, NODES, PAUSE_EVERY_S, PAUSE_MS, SPEEDS};
 pub(super) use network::{
     AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAILS, FAULT, FOR_S, FROM, JITTER_MS, KIND, Kind,
@@ -250,7 +248,7 @@ mod tests {
     use toml::de::DeValue;
 
     use super::*;
-    use tidegate_server::config::schema::{Report, Shape};
+    use tidegate_server::config::schema::{Keys, Report, Shape};
 
     #[test]
     fn every_default_is_valid_for_its_key() {
@@ -277,6 +275,14 @@ mod tests {
         [&ANSWERERS, &QUEUE_MAX, &REPETITIONS, &SEED, &WINDOW_BYTES].into_iter().for_each(check);
         check(&ARRIVALS);
         check(&PRODUCT_DEFAULTS);
+        check_keys::<DisturbanceDraft>();
+    }
+
+    fn check_keys<T: Keys>() {
+        for key in T::entries() {
+            let has_default = matches!(key.absent(), Absent::Default(_));
+            assert_eq!(key.default().is_some(), has_default, "{}", key.name());
+        }
     }
 
     #[test]

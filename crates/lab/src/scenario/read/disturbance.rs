@@ -1,22 +1,16 @@
 //! Reads `[disturbance]`.
 
-use std::time::Duration;
-
 use tidegate_server::config::schema::{Report, Section};
 
 use crate::disturbance::Disturbance;
-use crate::scenario::tables::{COSTS, DEARER, DEARER_AT_S, MISREAD, STOLEN_EVERY_MS, STOLEN_MS};
+use crate::scenario::tables::{DisturbanceDraft, DisturbanceTable};
 
 /// Reads the table `[disturbance]`. Returns `None` when an error was reported.
 pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Disturbance> {
-    let costs = section.plain(&COSTS, report);
-    let mut real = |knob| section.plain(knob, report);
-    let (dearer, dearer_at_s) = (real(&DEARER), real(&DEARER_AT_S));
-    let misread = real(&MISREAD);
-    let (stolen, every) =
-        (section.value(&STOLEN_MS, report), section.value(&STOLEN_EVERY_MS, report));
-    let (stolen, every) = (stolen?, every?);
-    if stolen.get_ref() >= every.get_ref() {
+    let draft = DisturbanceDraft::read(section, report);
+    if let (Some(stolen), Some(every)) = (&draft.stolen, &draft.stolen_every)
+        && stolen.get_ref() >= every.get_ref()
+    {
         let help = "make `stolen_every_ms` longer than `stolen_ms`";
         report.error(
             stolen.span(),
@@ -26,13 +20,12 @@ pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Dis
         );
         return None;
     }
-    let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3);
-    let (stolen, every) = (stolen.into_inner(), every.into_inner());
-    let dearer = dearer?;
+    let DisturbanceTable { costs, dearer, dearer_at, stolen, stolen_every, misread } =
+        draft.finish()?;
     Some(Disturbance {
-        costs: costs?,
-        dearer: (dearer != 1.0).then_some((Duration::from_secs_f64(dearer_at_s?), dearer)),
-        stolen: (stolen > 0.0).then(|| (ms(every), ms(stolen))),
-        misread: misread?,
+        costs,
+        dearer: (dearer != 1.0).then_some((dearer_at, dearer)),
+        stolen: (!stolen.is_zero()).then_some((stolen_every, stolen)),
+        misread,
     })
 }
