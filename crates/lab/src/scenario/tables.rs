@@ -20,8 +20,8 @@ pub(super) use network::{
     LINK, LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT, TO as LINK_TO,
 };
 pub(super) use people::{
-    ATTEMPTS_MAX, COUNT, DEVICES, EMERGENCY, JITTER, LOST, LOST_AT_S, LOST_WITHIN_S, OBEYS,
-    PROBABILITY, REDIAL, REFRESH_S, RETRY_MAX_S, RETRY_S, WAIT, WAIT_S, WAITING_MAX,
+    COUNT, DEVICES, EMERGENCY, JITTER, LOST, LOST_AT_S, LOST_WITHIN_S, OBEYS, REDIAL, REFRESH_S,
+    RETRY_MAX_S, RETRY_S, RedialDraft, RedialTable,
 };
 pub(super) use pool::{CALLS_MAX, CPS_MAX, POLICY, POOL};
 pub(super) use servers::{
@@ -276,6 +276,7 @@ mod tests {
         check(&ARRIVALS);
         check(&PRODUCT_DEFAULTS);
         check_keys::<DisturbanceDraft>();
+        check_keys::<RedialDraft>();
     }
 
     fn check_keys<T: Keys>() {

@@ -6,8 +6,8 @@ use tidegate_agent::{BackOff, DevicesConfig, Redial, RegistrationLoss};
 use tidegate_server::config::schema::{Report, Section};
 
 use crate::scenario::tables::{
-    ATTEMPTS_MAX, COUNT, DEVICES, JITTER, LOST, LOST_AT_S, LOST_WITHIN_S, OBEYS, PROBABILITY,
-    REDIAL, REFRESH_S, RETRY_MAX_S, RETRY_S, WAIT, WAIT_S, WAITING_MAX,
+    COUNT, DEVICES, JITTER, LOST, LOST_AT_S, LOST_WITHIN_S, OBEYS, REDIAL, REFRESH_S, RETRY_MAX_S,
+    RETRY_S, RedialDraft, RedialTable,
 };
 
 /// Reads the table `redial` of `[workload]`. The inner `None` means that the scenario has no
@@ -26,17 +26,9 @@ pub(super) fn devices(
 }
 
 fn read_redial(section: &Section<'_, '_>, report: &mut Report) -> Option<Redial> {
-    let attempts_max = section.plain(&ATTEMPTS_MAX, report);
-    let probability = section.plain(&PROBABILITY, report);
-    let wait_s = section.plain(&WAIT_S, report);
-    let wait = section.plain(&WAIT, report);
-    let waiting_max = section.plain(&WAITING_MAX, report);
-    Some(Redial {
-        attempts_max: u32::try_from(attempts_max?).ok()?,
-        probability: probability?,
-        wait: wait?.span(Duration::from_secs_f64(wait_s?)),
-        waiting_max: usize::try_from(waiting_max?).ok()?,
-    })
+    let RedialTable { attempts_max, probability, wait_mean, wait, waiting_max } =
+        RedialDraft::read(section, report).finish()?;
+    Some(Redial { attempts_max, probability, wait: wait.span(wait_mean), waiting_max })
 }
 
 fn read_devices(section: &Section<'_, '_>, report: &mut Report) -> Option<DevicesConfig> {

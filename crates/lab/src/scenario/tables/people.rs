@@ -1,6 +1,9 @@
 //! `[workload.redial]` and `[workload.devices]`: people who call again, and devices that register.
 
-use tidegate_server::config::schema::{Absent, Flag, Knob, Real, Table, Text, Whole};
+use std::time::Duration;
+
+use tidegate_server::config::schema::{Absent, Flag, Knob, Real, Table, Text, Whole, real_seconds};
+use tidegate_server::config_table;
 
 use crate::scenario::Hold;
 
@@ -13,57 +16,32 @@ pub(in crate::scenario) static EMERGENCY: Knob<Real> = Knob {
           simulated time, `[\"127.0.0.0/8\"]` on real sockets.",
 };
 
-pub(in crate::scenario) static REDIAL: Table = Table {
-    header: "[workload.redial]",
-    name: "redial",
-    doc: "People call again after their call was rejected, timed out or was not answered in time. \
-          `load` is then the rate of people, that is, of first attempts. Redials are additional \
-          calls, and results count them as offered calls. Nobody calls again after the end of the \
-          load. Without this table nobody calls again.",
-    knobs: || vec![&ATTEMPTS_MAX, &PROBABILITY, &WAIT_S, &WAIT, &WAITING_MAX],
-    ..Table::EMPTY
-};
+config_table! {
+    /// People call again after their call was rejected, timed out or was not answered in time.
+    /// `load` is then the rate of people, that is, of first attempts. Redials are additional calls,
+    /// and results count them as offered calls. Nobody calls again after the end of the load.
+    /// Without this table nobody calls again.
+    pub(in crate::scenario) static REDIAL: "[workload.redial]" 0..=1, None, []
+        => RedialTable, RedialDraft;
 
-pub(in crate::scenario) static ATTEMPTS_MAX: Knob<Whole> = Knob {
-    name: "attempts_max",
-    shape: Whole(1..=100),
-    absent: Absent::Default("3"),
-    doc: "Maximum number of calls of one person, including the first. In T-Mobile's outage of June \
-          2020 congestion \"likely required many of its subscribers to make 2-3 call attempts \
-          before successfully connecting\" (FCC, PS Docket 20-183, report of October 2020).",
-};
-
-pub(in crate::scenario) static PROBABILITY: Knob<Real> = Knob {
-    name: "probability",
-    shape: Real(0.0..=1.0),
-    absent: Absent::Default("0.8"),
-    doc: "Probability that a person calls again after a failed call, if `attempts_max` allows \
-          another call. The default is an assumption.",
-};
-
-pub(in crate::scenario) static WAIT_S: Knob<Real> = Knob {
-    name: "wait_s",
-    shape: Real(0.001..=3600.0),
-    absent: Absent::Default("10"),
-    doc: "Mean number of seconds from the failure of a call to the next call. The default is an \
-          assumption.",
-};
-
-pub(in crate::scenario) static WAIT: Knob<Text<Hold>> = Knob {
-    name: "wait",
-    shape: Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", Hold::parse),
-    absent: Absent::Default("\"exp\""),
-    doc: "The distribution of the time from the failure to the next call. It takes the same values \
-          as `hold`, and `wait_s` is its mean. The default is an assumption.",
-};
-
-pub(in crate::scenario) static WAITING_MAX: Knob<Whole> = Knob {
-    name: "waiting_max",
-    shape: Whole(1..=1_000_000),
-    absent: Absent::Default("100_000"),
-    doc: "Maximum number of people who wait to call the same server again. Further people do not \
-          call again, and are counted as `overflowed` in `result.json`.",
-};
+    /// Maximum number of calls of one person, including the first. In T-Mobile's outage of June
+    /// 2020 congestion "likely required many of its subscribers to make 2-3 call attempts before
+    /// successfully connecting" (FCC, PS Docket 20-183, report of October 2020).
+    attempts_max: u32 = Whole(1..=100), Default("3");
+    /// Probability that a person calls again after a failed call, if `attempts_max` allows another
+    /// call. The default is an assumption.
+    probability: f64 = Real(0.0..=1.0), Default("0.8");
+    /// Mean number of seconds from the failure of a call to the next call. The default is an
+    /// assumption.
+    wait_mean("wait_s"): Duration = real_seconds(0.001..=3600.0), Default("10");
+    /// The distribution of the time from the failure to the next call. It takes the same values as
+    /// `hold`, and `wait_s` is its mean. The default is an assumption.
+    wait: Hold = Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", Hold::parse),
+        Default("\"exp\"");
+    /// Maximum number of people who wait to call the same server again. Further people do not call
+    /// again, and are counted as `overflowed` in `result.json`.
+    waiting_max: usize = Whole(1..=1_000_000), Default("100_000");
+}
 
 pub(in crate::scenario) static DEVICES: Table = Table {
     header: "[workload.devices]",
