@@ -19,10 +19,7 @@ pub(super) use network::{
     AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAILS, FAULT, FOR_S, FROM, JITTER_MS, KIND, Kind,
     LINK, LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT, TO as LINK_TO,
 };
-pub(super) use people::{
-    COUNT, DEVICES, EMERGENCY, JITTER, LOST, LOST_AT_S, LOST_WITHIN_S, OBEYS, REDIAL, REFRESH_S,
-    RETRY_MAX_S, RETRY_S, RedialDraft, RedialTable,
-};
+pub(super) use people::{DEVICES, DevicesDraft, EMERGENCY, REDIAL, RedialDraft, RedialTable};
 pub(super) use pool::{CALLS_MAX, CPS_MAX, POLICY, POOL};
 pub(super) use servers::{
     INVITE_TO_BYE, MODE, NAME, NODE, NODE_MODE, NODE_PROFILE, OBEYS_FEEDBACK, QUEUE_MAX, SERVER,
@@ -277,6 +274,7 @@ mod tests {
         check(&PRODUCT_DEFAULTS);
         check_keys::<DisturbanceDraft>();
         check_keys::<RedialDraft>();
+        check_keys::<DevicesDraft>();
     }
 
     fn check_keys<T: Keys>() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_server::config::schema::{Absent, Flag, Knob, Real, Table, Text, Whole, real_seconds};
+use tidegate_server::config::schema::{Absent, Flag, Knob, Only, Real, Text, Whole, real_seconds};
 use tidegate_server::config_table;
 
 use crate::scenario::Hold;
@@ -43,95 +43,45 @@ config_table! {
     waiting_max: usize = Whole(1..=1_000_000), Default("100_000");
 }
 
-pub(in crate::scenario) static DEVICES: Table = Table {
-    header: "[workload.devices]",
-    name: "devices",
-    doc: "Devices keep a registration through the servers: they refresh it, and register again \
-          after a failure or a loss. Their REGISTERs are additional to `load`, and the answerers \
-          answer them with 200. At the start all devices are registered.",
-    knobs: || {
-        vec![
-            &COUNT,
-            &REFRESH_S,
-            &RETRY_S,
-            &RETRY_MAX_S,
-            &JITTER,
-            &OBEYS,
-            &LOST_AT_S,
-            &LOST,
-            &LOST_WITHIN_S,
-        ]
-    },
-    ..Table::EMPTY
+static FOR_LOSS: Only<DevicesDraft> = Only {
+    by: "lost_at_s",
+    when: |devices| devices.lost_at.is_some(),
+    why: "no device loses its registration",
+    instead: "add `lost_at_s`",
 };
 
-pub(in crate::scenario) static COUNT: Knob<Whole> = Knob {
-    name: "count",
-    shape: Whole(1..=1_000_000),
-    absent: Absent::Required,
-    doc: "Number of devices of all servers together. They are divided among the servers like the \
-          calls.",
-};
+config_table! {
+    /// Devices keep a registration through the servers: they refresh it, and register again after a
+    /// failure or a loss. Their REGISTERs are additional to `load`, and the answerers answer them
+    /// with 200. At the start all devices are registered.
+    pub(in crate::scenario) static DEVICES: "[workload.devices]" 0..=1, None, []
+        => DevicesTable, DevicesDraft;
 
-pub(in crate::scenario) static REFRESH_S: Knob<Real> = Knob {
-    name: "refresh_s",
-    shape: Real(0.1..=86_400.0),
-    absent: Absent::Default("1800"),
-    doc: "Seconds from a registration to its refresh. While nothing fails, `count / refresh_s` \
-          devices register a second.",
-};
-
-pub(in crate::scenario) static RETRY_S: Knob<Real> = Knob {
-    name: "retry_s",
-    shape: Real(0.001..=3600.0),
-    absent: Absent::Default("30"),
-    doc: "The base time of the wait after a failed registration, in seconds. After N failures in a \
-          row the longest wait is `retry_s` times 2 to the power of N, but at most `retry_max_s` \
-          (RFC 5626 §4.5).",
-};
-
-pub(in crate::scenario) static RETRY_MAX_S: Knob<Real> = Knob {
-    name: "retry_max_s",
-    shape: Real(0.001..=86_400.0),
-    absent: Absent::Default("1800"),
-    doc: "The limit, in seconds, to which repeated failures increase the longest wait (RFC 5626 \
-          §4.5). If this key is at most twice `retry_s`, the wait does not grow.",
-};
-
-pub(in crate::scenario) static JITTER: Knob<Real> = Knob {
-    name: "jitter",
-    shape: Real(0.0..=1.0),
-    absent: Absent::Default("0.5"),
-    doc: "The share of the longest wait that is random. A wait is the longest wait times a random \
-          number between 1 − `jitter` and 1. The default is that of RFC 5626 §4.5: \"between 50 \
-          and 100% of the upper-bound wait time\".",
-};
-
-pub(in crate::scenario) static OBEYS: Knob<Flag> = Knob {
-    name: "obeys_retry_after",
-    shape: Flag,
-    absent: Absent::Default("true"),
-    doc: "Whether a device waits at least as long as the Retry-After of a rejection says.",
-};
-
-pub(in crate::scenario) static LOST_AT_S: Knob<Real> = Knob {
-    name: "lost_at_s",
-    shape: Real(0.0..=90_000.0),
-    absent: Absent::Means("no loss"),
-    doc: "Seconds after the start of the warm-up at which devices lose their registrations.",
-};
-
-pub(in crate::scenario) static LOST: Knob<Real> = Knob {
-    name: "lost",
-    shape: Real(0.0..=1.0),
-    absent: Absent::Default("1"),
-    doc: "The share of the devices that lose their registrations at `lost_at_s`.",
-};
-
-pub(in crate::scenario) static LOST_WITHIN_S: Knob<Real> = Knob {
-    name: "lost_within_s",
-    shape: Real(0.0..=86_400.0),
-    absent: Absent::Default("0"),
-    doc: "Seconds within which the devices that lost their registrations send their first \
-          REGISTER, spread uniformly. 0: all at once.",
-};
+    /// Number of devices of all servers together. They are divided among the servers like the
+    /// calls.
+    count: u32 = Whole(1..=1_000_000), Required;
+    /// Seconds from a registration to its refresh. While nothing fails, `count / refresh_s` devices
+    /// register a second.
+    refresh("refresh_s"): Duration = real_seconds(0.1..=86_400.0), Default("1800");
+    /// The base time of the wait after a failed registration, in seconds. After N failures in a row
+    /// the longest wait is `retry_s` times 2 to the power of N, but at most `retry_max_s` (RFC 5626
+    /// §4.5).
+    retry("retry_s"): Duration = real_seconds(0.001..=3600.0), Default("30");
+    /// The limit, in seconds, to which repeated failures increase the longest wait (RFC 5626 §4.5).
+    /// If this key is at most twice `retry_s`, the wait does not grow.
+    retry_max("retry_max_s"): Duration = real_seconds(0.001..=86_400.0), Default("1800");
+    /// The share of the longest wait that is random. A wait is the longest wait times a random
+    /// number between 1 − `jitter` and 1. The default is that of RFC 5626 §4.5: "between 50 and
+    /// 100% of the upper-bound wait time".
+    jitter: f64 = Real(0.0..=1.0), Default("0.5");
+    /// Whether a device waits at least as long as the Retry-After of a rejection says.
+    obeys_retry_after: bool = Flag, Default("true");
+    /// Seconds after the start of the warm-up at which devices lose their registrations.
+    lost_at("lost_at_s"): Duration | None = real_seconds(0.0..=90_000.0), Means("no loss");
+    /// The share of the devices that lose their registrations at `lost_at_s`.
+    lost: f64 = Real(0.0..=1.0), Default("1"), only(&FOR_LOSS);
+    /// Seconds within which the devices that lost their registrations send their first REGISTER,
+    /// spread uniformly. 0: all at once.
+    lost_within("lost_within_s"): Duration = real_seconds(0.0..=86_400.0), Default("0"),
+        only(&FOR_LOSS);
+}
