@@ -20,7 +20,7 @@ pub(super) use network::{
     LINK, LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT, TO as LINK_TO,
 };
 pub(super) use people::{DEVICES, DevicesDraft, EMERGENCY, REDIAL, RedialDraft, RedialTable};
-pub(super) use pool::{CALLS_MAX, CPS_MAX, POLICY, POOL};
+pub(super) use pool::{POOL, PoolDraft, PoolTable};
 pub(super) use servers::{
     INVITE_TO_BYE, MODE, NAME, NODE, NODE_MODE, NODE_PROFILE, OBEYS_FEEDBACK, QUEUE_MAX, SERVER,
     SHARE, SPEED, TO, UNDER_TEST,
@@ -275,6 +275,7 @@ mod tests {
         check_keys::<DisturbanceDraft>();
         check_keys::<RedialDraft>();
         check_keys::<DevicesDraft>();
+        check_keys::<PoolDraft>();
     }
 
     fn check_keys<T: Keys>() {

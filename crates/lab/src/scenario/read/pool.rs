@@ -3,7 +3,7 @@
 use tidegate_server::config::schema::{Report, Section, of_pool};
 
 use crate::balancing::Balancing;
-use crate::scenario::tables::{CALLS_MAX, CPS_MAX, POLICY, POOL};
+use crate::scenario::tables::{POOL, PoolDraft, PoolTable};
 
 /// Reads the table `pool` in `section`. The inner `None` means that the section has no `pool`. The
 /// outer `None` means that an error was reported.
@@ -12,10 +12,9 @@ pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Opt
 }
 
 fn balancing(pool: &Section<'_, '_>, report: &mut Report) -> Option<Balancing> {
-    let calls_max = pool.given_plain(&CALLS_MAX, report);
-    let cps_max = pool.given_plain(&CPS_MAX, report);
+    let table = PoolDraft::read(pool, report).finish();
     let learning = pool.read_one(&of_pool::POOL_LIMIT, of_pool::learning, report);
-    let policy = pool.plain(&POLICY, report)?;
+    let PoolTable { policy, calls_max, cps_max } = table?;
     Some(Balancing {
         selection: of_pool::selection(policy, pool, report)?,
         calls_max: calls_max.unwrap_or_default(),
