@@ -21,10 +21,7 @@ pub(super) use network::{
 };
 pub(super) use people::{DEVICES, DevicesDraft, EMERGENCY, REDIAL, RedialDraft, RedialTable};
 pub(super) use pool::{POOL, PoolDraft, PoolTable};
-pub(super) use servers::{
-    INVITE_TO_BYE, MODE, NAME, NODE, NODE_MODE, NODE_PROFILE, OBEYS_FEEDBACK, QUEUE_MAX, SERVER,
-    SHARE, SPEED, TO, UNDER_TEST,
-};
+pub(super) use servers::{INVITE_TO_BYE, MODE, NODE, NodeDraft, NodeTable, QUEUE_MAX, SERVER};
 pub(super) use tcp::{BUFFER_BYTES, TCP, WINDOW_BYTES};
 pub(super) use workload::{
     ANSWERERS, ARRIVALS, Arrivals, DEADLINE_MS, FAILOVER, GOODPUT, HOLD, HOLD_S, LOAD, OPEN_LIMIT,
@@ -276,6 +273,7 @@ mod tests {
         check_keys::<RedialDraft>();
         check_keys::<DevicesDraft>();
         check_keys::<PoolDraft>();
+        check_keys::<NodeDraft>();
     }
 
     fn check_keys<T: Keys>() {

@@ -2,19 +2,14 @@
 
 use std::ops::Range;
 
-use tidegate_agent::Profile;
-use tidegate_proxy::{Mode, Overload};
-use tidegate_server::config::Emulate;
+use tidegate_proxy::Mode;
 use tidegate_server::config::schema::{
     EMULATE, EmulateDraft, OVERLOAD, Report, Section, alternatives, nearest, quoted, read_compared,
 };
 use toml::Spanned;
 
 use super::pool;
-use crate::balancing::Balancing;
-use crate::scenario::tables::{
-    NAME, NODE, NODE_MODE, NODE_PROFILE, OBEYS_FEEDBACK, SHARE, SPEED, TO, UNDER_TEST,
-};
+use crate::scenario::tables::{NODE, NodeDraft, NodeTable};
 use crate::topology::{Next, Node, Topology, TopologyError};
 
 /// The name that stands for all called parties in a list of next hops.
@@ -23,33 +18,34 @@ const ANSWERERS: &str = "answerers";
 /// Reads the servers of the scenario `root`. Without `[[node]]` tables, returns a single server
 /// with the mode `mode`. Returns `None` when an error was reported.
 pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> Option<Topology> {
-    let drafts = root.read_all(&NODE, Draft::read, report);
-    if drafts.is_empty() {
+    let nodes = root.read_all(&NODE, read_node, report);
+    if nodes.is_empty() {
         return Some(Topology::single(mode));
     }
-    let drafts = drafts.into_iter().collect::<Option<Vec<_>>>()?;
-    let names: Vec<&str> = drafts.iter().map(|draft| &**draft.name.get_ref()).collect();
-    if !are_distinct(&drafts, report) {
+    let nodes = nodes.into_iter().collect::<Option<Vec<_>>>()?;
+    let spans: Vec<_> = nodes.iter().map(Spanned::span).collect();
+    let nodes: Vec<_> = nodes.into_iter().map(Spanned::into_inner).collect();
+    let names: Vec<&str> = nodes.iter().map(|node| &**node.name.get_ref()).collect();
+    if !are_distinct(&nodes, report) {
         return None;
     }
     // Read every target before giving up, so that all errors are reported.
-    let targets: Vec<_> = drafts.iter().map(|draft| targets(draft, &names, report)).collect();
+    let targets: Vec<_> = nodes.iter().map(|node| targets(node, &names, report)).collect();
     let targets = targets.into_iter().collect::<Option<Vec<_>>>()?;
-    let shares = shares(&drafts, &targets);
-    let spans: Vec<_> = drafts.iter().map(|draft| draft.span.clone()).collect();
-    let nodes = drafts.into_iter().zip(targets).zip(shares);
-    let node = |((draft, to), share): ((Draft, Vec<Next>), f64)| Node {
-        name: draft.name.into_inner(),
+    let shares = shares(&nodes, &targets);
+    let nodes = nodes.into_iter().zip(targets).zip(shares);
+    let node = |((node, to), share): ((NodeTable, Vec<Next>), f64)| Node {
+        name: node.name.into_inner(),
         to,
         share,
-        mode: draft.mode.unwrap_or(mode),
-        under_test: draft.under_test,
-        overload: draft.overload.unwrap_or_default(),
-        emulate: draft.emulate,
-        balancing: draft.pool,
-        speed: draft.speed,
-        profile: draft.profile,
-        obeys_feedback: draft.obeys_feedback,
+        mode: node.mode.unwrap_or(mode),
+        under_test: node.under_test,
+        overload: node.overload.unwrap_or_default(),
+        emulate: node.emulate,
+        balancing: node.pool,
+        speed: node.speed,
+        profile: node.profile,
+        obeys_feedback: node.obeys_feedback,
     };
     match Topology::new(nodes.map(node).collect()) {
         Ok(topology) => Some(topology),
@@ -60,68 +56,31 @@ pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> O
     }
 }
 
-/// A `[[node]]` table with names of next hops that are not yet resolved.
-struct Draft {
-    span: Range<usize>,
-    name: Spanned<String>,
-    to: Spanned<Vec<Spanned<String>>>,
-    share: Option<f64>,
-    mode: Option<Mode>,
-    under_test: bool,
-    overload: Option<Overload>,
-    emulate: Option<Emulate>,
-    pool: Option<Balancing>,
-    speed: f64,
-    profile: Option<Profile>,
-    obeys_feedback: bool,
-}
-
-impl Draft {
-    fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Self> {
-        let (name, to) = (section.value(&NAME, report), section.value(&TO, report));
-        let share = section.given_plain(&SHARE, report);
-        let mode = section.given_plain(&NODE_MODE, report);
-        let under_test = section.plain(&UNDER_TEST, report);
-        let speed = section.plain(&SPEED, report);
-        let profile = section.given_plain(&NODE_PROFILE, report);
-        let obeys_feedback = section.plain(&OBEYS_FEEDBACK, report);
-        let pool = pool::read(section, report);
-        let overload = section.read_all(&OVERLOAD, read_compared, report).pop();
-        let emulate = section.read_all(&EMULATE, EmulateDraft::read, report).pop();
-        let to = to?;
-        if to.get_ref().is_empty() {
-            let help = format!("write the name of a node, or `\"{ANSWERERS}\"`");
-            report.error(to.span(), "a node has no next hop", "the list is empty", help);
-            return None;
-        }
-        Some(Self {
-            span: section.span(),
-            name: name?,
-            to,
-            share,
-            mode,
-            under_test: under_test?,
-            overload: overload.flatten(),
-            emulate: emulate.and_then(EmulateDraft::finish),
-            pool: pool?,
-            speed: speed?,
-            profile,
-            obeys_feedback: obeys_feedback?,
-        })
+fn read_node(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanned<NodeTable>> {
+    let mut draft = NodeDraft::read(section, report);
+    draft.pool = pool::read(section, report);
+    draft.overload = Some(section.read_all(&OVERLOAD, read_compared, report).pop().flatten());
+    let emulate = section.read_all(&EMULATE, EmulateDraft::read, report).pop();
+    draft.emulate = Some(emulate.and_then(EmulateDraft::finish));
+    if let Some(to) = draft.to.as_ref().filter(|to| to.get_ref().is_empty()) {
+        let help = format!("write the name of a node, or `\"{ANSWERERS}\"`");
+        report.error(to.span(), "a node has no next hop", "the list is empty", help);
+        return None;
     }
+    Some(Spanned::new(section.span(), draft.finish()?))
 }
 
-fn are_distinct(drafts: &[Draft], report: &mut Report) -> bool {
-    let twins = drafts.iter().enumerate().filter_map(|(index, draft)| {
-        let twin = drafts[..index].iter().find(|d| d.name.get_ref() == draft.name.get_ref())?;
-        Some((draft, twin))
+fn are_distinct(nodes: &[NodeTable], report: &mut Report) -> bool {
+    let twins = nodes.iter().enumerate().filter_map(|(index, node)| {
+        let twin = nodes[..index].iter().find(|n| n.name.get_ref() == node.name.get_ref())?;
+        Some((node, twin))
     });
     let mut distinct = true;
-    for (draft, twin) in twins {
+    for (node, twin) in twins {
         distinct = false;
         report.clash(
-            format!("two nodes are called {}", quoted(draft.name.get_ref())),
-            (draft.name.span(), "used already"),
+            format!("two nodes are called {}", quoted(node.name.get_ref())),
+            (node.name.span(), "used already"),
             (twin.name.span(), "here"),
             "give each node another name",
         );
@@ -129,7 +88,7 @@ fn are_distinct(drafts: &[Draft], report: &mut Report) -> bool {
     distinct
 }
 
-fn targets(draft: &Draft, names: &[&str], report: &mut Report) -> Option<Vec<Next>> {
+fn targets(node: &NodeTable, names: &[&str], report: &mut Report) -> Option<Vec<Next>> {
     let mut next = |name: &Spanned<String>| {
         if name.get_ref() == ANSWERERS {
             return Some(Next::Answerers);
@@ -140,7 +99,7 @@ fn targets(draft: &Draft, names: &[&str], report: &mut Report) -> Option<Vec<Nex
         }
         found.map(Next::Node)
     };
-    let read: Vec<_> = draft.to.get_ref().iter().map(&mut next).collect();
+    let read: Vec<_> = node.to.iter().map(&mut next).collect();
     read.into_iter().collect()
 }
 
@@ -163,12 +122,12 @@ pub(super) fn report_unknown(
 /// Returns each server's share of the offered calls. If the scenario gives shares, servers without
 /// one get 0. If it gives none, all servers to which no other server sends have equal shares, and
 /// the remaining servers have 0.
-fn shares(drafts: &[Draft], targets: &[Vec<Next>]) -> Vec<f64> {
-    if drafts.iter().any(|draft| draft.share.is_some()) {
-        return drafts.iter().map(|draft| draft.share.unwrap_or(0.0)).collect();
+fn shares(nodes: &[NodeTable], targets: &[Vec<Next>]) -> Vec<f64> {
+    if nodes.iter().any(|node| node.share.is_some()) {
+        return nodes.iter().map(|node| node.share.unwrap_or(0.0)).collect();
     }
     let is_sent_to = |place| targets.iter().flatten().any(|next| *next == Next::Node(place));
-    (0..drafts.len()).map(|place| if is_sent_to(place) { 0.0 } else { 1.0 }).collect()
+    (0..nodes.len()).map(|place| if is_sent_to(place) { 0.0 } else { 1.0 }).collect()
 }
 
 fn reject(why: TopologyError, spans: &[Range<usize>], report: &mut Report) {
