@@ -57,7 +57,7 @@ pub struct RunSpec {
 /// Returns every run of `scenario` in `world`. All parameter sets are run once before one is
 /// repeated, so that an interrupted experiment has some results of every parameter set.
 pub fn runs(scenario: &Scenario, world: Kind) -> Vec<RunSpec> {
-    let schedule = scenario.schedule;
+    let schedule = &scenario.schedule;
     let mut runs = Vec::new();
     for repetition in 0..schedule.repetitions {
         for variant in &scenario.variants {

@@ -10,7 +10,6 @@ mod tables;
 mod workload;
 
 use std::path::Path;
-use std::time::Duration;
 
 use tidegate_proxy::Overload;
 use tidegate_server::config::{Diagnostics, decide_word, queue_word, schema};
@@ -19,7 +18,7 @@ use crate::balancing::Balancing;
 
 pub use conditions::{Axis, Conditions};
 pub use farm::Farm;
-pub use tables::reference;
+pub use tables::{Schedule, reference};
 pub use workload::{Goodput, Hold};
 
 /// A validated scenario.
@@ -41,23 +40,6 @@ pub struct Scenario {
     pub expectations: Vec<Expectation>,
     /// The content of the scenario file.
     pub text: String,
-}
-
-/// The durations, the sampling interval, the repetitions and the seed of runs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Schedule {
-    /// Time from the start until the measurement begins. The load is the same as in the
-    /// measurement.
-    pub warm_up: Duration,
-    /// Duration of the measurement. All calls that begin in this time are measured.
-    pub measured: Duration,
-    /// Interval between samples of servers and callers. `None` means the default interval of the
-    /// world (simulated time or real sockets).
-    pub sample: Option<Duration>,
-    /// Number of runs of each parameter set, at least 1.
-    pub repetitions: u32,
-    /// Seed of the first run of each parameter set. Each repetition has the next higher seed.
-    pub seed: u64,
 }
 
 /// A combination of overload control and balancing that a scenario compares with others.

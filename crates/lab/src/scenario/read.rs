@@ -11,7 +11,6 @@ mod workload;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate_agent::{Load, Process};
 use tidegate_emulate::Distribution;
@@ -23,11 +22,10 @@ use tidegate_server::config::{Diagnostics, Emulate};
 use toml::Spanned;
 
 use super::tables::{
-    DISTURBANCE, EXPECT, FARM, FAULT, LABEL, LINK, LOADS, MEASURED_S, MODE, OF, OF_BOUND_MAX,
-    OF_BOUND_MIN, PRODUCT_DEFAULTS, REPETITIONS, ROOT, SAMPLE_MS, SCHEDULE, SEED, SERVER, SWEEP,
-    TCP, TITLE, VARIANT, WARM_UP_S, WORKLOAD,
+    DISTURBANCE, EXPECT, FARM, FAULT, LABEL, LINK, LOADS, MODE, OF, OF_BOUND_MAX, OF_BOUND_MIN,
+    PRODUCT_DEFAULTS, ROOT, SCHEDULE, SERVER, SWEEP, ScheduleDraft, TCP, TITLE, VARIANT, WORKLOAD,
 };
-use super::{Axis, Conditions, Expectation, Scenario, Schedule, Variant};
+use super::{Axis, Conditions, Expectation, Scenario, Variant};
 use crate::cost::Capacity;
 use crate::disturbance::Spread;
 use crate::network::Tcp;
@@ -86,7 +84,11 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
     let faults = root.read_all(&FAULT, FaultDraft::read, report);
     let sweep = root.read_one(&SWEEP, read_sweep, report);
     let variants = root.read_all(&VARIANT, read_variant, report);
-    let schedule = root.read_one(&SCHEDULE, read_schedule, report);
+    let schedule = root.read_one(
+        &SCHEDULE,
+        |section, report| ScheduleDraft::read(section, report).finish(),
+        report,
+    );
     let expectations = root.read_all(&EXPECT, read_expectation, report);
 
     let variants = variants.into_iter().collect::<Option<Vec<_>>>()?;
@@ -309,21 +311,6 @@ fn read_variant(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanne
     let name = name.unwrap_or(overload.gate.law.entry().name);
     let label = label.unwrap_or_else(|| name.to_owned());
     Some(Spanned::new(section.span(), Variant { label, overload, pool }))
-}
-
-fn read_schedule(section: &Section<'_, '_>, report: &mut Report) -> Option<Schedule> {
-    let mut seconds = |knob| section.plain(knob, report);
-    let (warm_up, measured) = (seconds(&WARM_UP_S), seconds(&MEASURED_S));
-    let sample_ms = section.given_plain(&SAMPLE_MS, report);
-    let mut whole = |knob| section.plain(knob, report);
-    let (repetitions, seed) = (whole(&REPETITIONS), whole(&SEED));
-    Some(Schedule {
-        warm_up: Duration::from_secs_f64(warm_up?),
-        measured: Duration::from_secs_f64(measured?),
-        sample: sample_ms.map(|ms| Duration::from_secs_f64(ms / 1e3)),
-        repetitions: u32::try_from(repetitions?).ok()?,
-        seed: seed?,
-    })
 }
 
 /// An `[[expect]]` table, with the position of its variant's name in the file for error messages.

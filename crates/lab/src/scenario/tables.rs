@@ -9,9 +9,13 @@ mod servers;
 mod tcp;
 mod workload;
 
+use std::time::Duration;
+
 use tidegate_server::config::schema::{
     Absent, EMULATE, Flag, Knob, List, OVERLOAD, Real, Table, Text, Whole, Wrong, describe,
+    real_millis, real_seconds,
 };
+use tidegate_server::config_table;
 
 pub(super) use disturbance::{DISTURBANCE, DisturbanceDraft, DisturbanceTable};
 pub(super) use farm::{FARM, NODES, PAUSE_EVERY_S, PAUSE_MS, SPEEDS};
@@ -100,50 +104,25 @@ pub(super) static PRODUCT_DEFAULTS: Knob<Flag> = Knob {
           admitted work fairly (`fair = false`).",
 };
 
-pub(super) static SCHEDULE: Table = Table {
-    header: "[schedule]",
-    name: "schedule",
-    doc: "The times and repetitions of the measurement.",
-    knobs: || vec![&WARM_UP_S, &MEASURED_S, &REPETITIONS, &SEED, &SAMPLE_MS],
-    ..Table::EMPTY
-};
+config_table! {
+    /// The times and repetitions of the measurement.
+    pub static SCHEDULE: "[schedule]" 0..=1, None, [] => Schedule, ScheduleDraft;
 
-pub(super) static WARM_UP_S: Knob<Real> = Knob {
-    name: "warm_up_s",
-    shape: Real(0.0..=3600.0),
-    absent: Absent::Default("4"),
-    doc: "Seconds of load before the measurement begins.",
-};
-
-pub(super) static MEASURED_S: Knob<Real> = Knob {
-    name: "measured_s",
-    shape: Real(0.1..=86_400.0),
-    absent: Absent::Default("8"),
-    doc: "Duration of the measurement, in seconds. The load goes on after it for the length of `deadline_ms`.",
-};
-
-pub(super) static REPETITIONS: Knob<Whole> = Knob {
-    name: "repetitions",
-    shape: Whole(1..=1000),
-    absent: Absent::Default("3"),
-    doc: "Number of runs of each parameter set.",
-};
-
-pub(super) static SEED: Knob<Whole> = Knob {
-    name: "seed",
-    shape: Whole(0..=i64::MAX as u64),
-    absent: Absent::Default("1"),
-    doc: "Seed of the first run of each parameter set. Each further run uses the next number. \
-          `--seed` overrides this seed.",
-};
-
-pub(super) static SAMPLE_MS: Knob<Real> = Knob {
-    name: "sample_ms",
-    shape: Real(1.0..=60_000.0),
-    absent: Absent::Means("100 in simulated time, 250 on real sockets"),
-    doc: "Sampling interval of servers and callers, for `timeline.csv` in the folder of each run. \
-          The interval is longer if a run would have more than 10,000 samples.",
-};
+    /// Seconds of load before the measurement begins.
+    warm_up("warm_up_s"): Duration = real_seconds(0.0..=3600.0), Default("4");
+    /// Duration of the measurement, in seconds. The load goes on after it for the length of
+    /// `deadline_ms`.
+    measured("measured_s"): Duration = real_seconds(0.1..=86_400.0), Default("8");
+    /// Number of runs of each parameter set.
+    repetitions: u32 = Whole(1..=1000), Default("3");
+    /// Seed of the first run of each parameter set. Each further run uses the next number. `--seed`
+    /// overrides this seed.
+    seed: u64 = Whole(0..=i64::MAX as u64), Default("1");
+    /// Sampling interval of servers and callers, for `timeline.csv` in the folder of each run. The
+    /// interval is longer if a run would have more than 10,000 samples.
+    sample("sample_ms"): Duration | None = real_millis(1.0..=60_000.0),
+        Means("100 in simulated time, 250 on real sockets");
+}
 
 pub(super) static EXPECT: Table = Table {
     header: "[[expect]]",
@@ -253,20 +232,12 @@ mod tests {
             let read = knob.shape.read(knob.name, &value, &mut report);
             assert!(read.is_some() && report.is_empty(), "{}", knob.name);
         }
-        for knob in [
-            &LOAD,
-            &HOLD_S,
-            &PATIENCE_S,
-            &DEADLINE_MS,
-            &T1_MS,
-            &WARM_UP_S,
-            &MEASURED_S,
-            &OF_BOUND_MIN,
-            &OF_BOUND_MAX,
-        ] {
+        for knob in
+            [&LOAD, &HOLD_S, &PATIENCE_S, &DEADLINE_MS, &T1_MS, &OF_BOUND_MIN, &OF_BOUND_MAX]
+        {
             check(knob);
         }
-        [&ANSWERERS, &QUEUE_MAX, &REPETITIONS, &SEED, &WINDOW_BYTES].into_iter().for_each(check);
+        [&ANSWERERS, &QUEUE_MAX, &WINDOW_BYTES].into_iter().for_each(check);
         check(&ARRIVALS);
         check(&PRODUCT_DEFAULTS);
         check_keys::<DisturbanceDraft>();
@@ -274,6 +245,7 @@ mod tests {
         check_keys::<DevicesDraft>();
         check_keys::<PoolDraft>();
         check_keys::<NodeDraft>();
+        check_keys::<ScheduleDraft>();
     }
 
     fn check_keys<T: Keys>() {
