@@ -18,7 +18,7 @@ use crate::balancing::Balancing;
 
 pub use conditions::{Axis, Conditions};
 pub use farm::Farm;
-pub use tables::{Schedule, reference};
+pub use tables::{Expectation, Schedule, reference};
 pub use workload::{Goodput, Hold};
 
 /// A validated scenario.
@@ -53,21 +53,6 @@ pub struct Variant {
     pub overload: Overload,
     /// Balancing at servers that do not set their own. `None` means round robin without limits.
     pub pool: Option<Balancing>,
-}
-
-/// The goodput that a scenario expects of a variant.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Expectation {
-    /// The variant's name.
-    pub variant: String,
-    /// Loads to which the expectation applies. An empty list means all loads.
-    pub loads: Vec<f64>,
-    /// Minimum goodput as a fraction of the greatest possible goodput. The goodput is the median of
-    /// the variant's runs. `None` means no minimum.
-    pub goodput_of_bound_min: Option<f64>,
-    /// Maximum goodput as a fraction of the greatest possible goodput. The goodput is the median of
-    /// the variant's runs. `None` means no maximum.
-    pub goodput_of_bound_max: Option<f64>,
 }
 
 impl Scenario {

@@ -42,9 +42,10 @@ pub fn judge<'a>(
     let mut verdicts = Vec::new();
     let repetitions = planned.clone().map(|run| run.repetition + 1).max().unwrap_or(0);
     for expected in expectations {
+        // No list and an empty list both mean all loads.
+        let loads = expected.loads.as_deref().unwrap_or_default();
         let concerns = |variant: &Variant, load: f64| {
-            variant.name() == expected.variant
-                && (expected.loads.is_empty() || expected.loads.contains(&load))
+            variant.name() == expected.variant && (loads.is_empty() || loads.contains(&load))
         };
         let concerned = |row: &&Row| concerns(&row.variant, row.load);
         // If all runs of a parameter set failed, it has no row.
@@ -57,7 +58,7 @@ pub fn judge<'a>(
         let lacking =
             lacking.map(|run| format!("at load {}, all runs are missing", run.conditions.load));
         let rows: Vec<&Row> = rows.iter().filter(concerned).collect();
-        let complete = expected.loads.iter().all(|load| rows.iter().any(|row| row.load == *load));
+        let complete = loads.iter().all(|load| rows.iter().any(|row| row.load == *load));
         let share = |row: &&Row| row.of_bound.map_or(f64::NAN, |spread| spread.median);
         let by_share = |a: &&&Row, b: &&&Row| share(a).total_cmp(&share(b));
         // `total_cmp` orders NaN above every number, so the minimum would hide it.
@@ -143,7 +144,7 @@ mod tests {
     fn expect(min: Option<f64>, max: Option<f64>, loads: &[f64]) -> Expectation {
         Expectation {
             variant: "pi (arrival, class)".to_owned(),
-            loads: loads.to_vec(),
+            loads: Some(loads.to_vec()),
             goodput_of_bound_min: min,
             goodput_of_bound_max: max,
         }

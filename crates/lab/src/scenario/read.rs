@@ -8,7 +8,6 @@ mod pool;
 mod servers;
 mod workload;
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,8 +21,8 @@ use tidegate_server::config::{Diagnostics, Emulate};
 use toml::Spanned;
 
 use super::tables::{
-    DISTURBANCE, EXPECT, FARM, FAULT, LABEL, LINK, LOADS, MODE, OF, OF_BOUND_MAX, OF_BOUND_MIN,
-    PRODUCT_DEFAULTS, ROOT, SCHEDULE, SERVER, SWEEP, ScheduleDraft, TCP, TITLE, VARIANT, WORKLOAD,
+    DISTURBANCE, EXPECT, ExpectationDraft, FARM, FAULT, LABEL, LINK, MODE, PRODUCT_DEFAULTS, ROOT,
+    SCHEDULE, SERVER, SWEEP, ScheduleDraft, TCP, TITLE, VARIANT, WORKLOAD,
 };
 use super::{Axis, Conditions, Expectation, Scenario, Variant};
 use crate::cost::Capacity;
@@ -188,7 +187,7 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
         sweep,
         variants: variants.into_iter().map(Spanned::into_inner).collect(),
         schedule,
-        expectations: expectations.into_iter().map(|e| e.expectation).collect(),
+        expectations: expectations.into_iter().map(Spanned::into_inner).collect(),
         text: String::new(),
     })
 }
@@ -313,35 +312,23 @@ fn read_variant(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanne
     Some(Spanned::new(section.span(), Variant { label, overload, pool }))
 }
 
-/// An `[[expect]]` table, with the position of its variant's name in the file for error messages.
-struct Expected {
-    variant: Range<usize>,
-    expectation: Expectation,
-}
-
-fn read_expectation(section: &Section<'_, '_>, report: &mut Report) -> Option<Expected> {
-    let variant = section.value(&OF, report);
-    let loads = section.given_plain(&LOADS, report);
-    let least = section.given_plain(&OF_BOUND_MIN, report);
-    let most = section.given_plain(&OF_BOUND_MAX, report);
-    if !section.has(&OF_BOUND_MIN) && !section.has(&OF_BOUND_MAX) {
+/// Reads an `[[expect]]`. The position of the result is that of the variant's name in the file.
+fn read_expectation(
+    section: &Section<'_, '_>,
+    report: &mut Report,
+) -> Option<Spanned<Expectation>> {
+    let draft = ExpectationDraft::read(section, report);
+    let bounds = ["goodput_of_bound_min", "goodput_of_bound_max"];
+    if bounds.iter().all(|key| section.place(key).is_none()) {
         report.error(
             section.span(),
             "`[[expect]]` expects nothing",
             "this table has no condition",
-            format!("add `{} = …` or `{} = …`", OF_BOUND_MIN.name, OF_BOUND_MAX.name),
+            "add `goodput_of_bound_min = …` or `goodput_of_bound_max = …`",
         );
     }
-    let variant = variant?;
-    Some(Expected {
-        variant: variant.span(),
-        expectation: Expectation {
-            variant: variant.into_inner(),
-            loads: loads.unwrap_or_default(),
-            goodput_of_bound_min: least,
-            goodput_of_bound_max: most,
-        },
-    })
+    let variant = draft.variant.as_ref()?.span();
+    Some(Spanned::new(variant, draft.finish()?))
 }
 
 fn check_distinct(variants: &[Spanned<Variant>], report: &mut Report) {
@@ -359,9 +346,13 @@ fn check_distinct(variants: &[Spanned<Variant>], report: &mut Report) {
     }
 }
 
-fn check_variant(expected: &Expected, variants: &[Spanned<Variant>], report: &mut Report) {
+fn check_variant(
+    expected: &Spanned<Expectation>,
+    variants: &[Spanned<Variant>],
+    report: &mut Report,
+) {
     let names: Vec<String> = variants.iter().map(|variant| variant.get_ref().name()).collect();
-    let wanted = &expected.expectation.variant;
+    let wanted = &expected.get_ref().variant;
     if names.contains(wanted) {
         return;
     }
@@ -370,7 +361,7 @@ fn check_variant(expected: &Expected, variants: &[Spanned<Variant>], report: &mu
         None => format!("write {}", alternatives(&names)),
     };
     let title = format!("there is no variant {}", quoted(wanted));
-    report.error(expected.variant.clone(), title, "not the name of a variant", help);
+    report.error(expected.span(), title, "not the name of a variant", help);
 }
 
 /// Reports an error if a key of the table `optional` is swept in a scenario without this table.

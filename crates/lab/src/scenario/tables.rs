@@ -124,43 +124,22 @@ config_table! {
         Means("100 in simulated time, 250 on real sockets");
 }
 
-pub(super) static EXPECT: Table = Table {
-    header: "[[expect]]",
-    name: "expect",
-    count: 0..=100,
-    doc: "Expected result of a variant. If the result differs, `lab run` exits with 1. The bound \
-          is the most goodput that any law could reach at the offered load.",
-    knobs: || vec![&OF, &LOADS, &OF_BOUND_MIN, &OF_BOUND_MAX],
-    ..Table::EMPTY
-};
+config_table! {
+    /// Expected result of a variant. If the result differs, `lab run` exits with 1. The bound is
+    /// the most goodput that any law could reach at the offered load.
+    pub static EXPECT: "[[expect]]" 0..=100, None, [] => Expectation, ExpectationDraft;
 
-pub(super) static OF: Knob<Text<String>> = Knob {
-    name: "variant",
-    shape: Text::new("the name of a variant, such as `\"pi (arrival, class)\"`", any),
-    absent: Absent::Required,
-    doc: "Name of the variant that must have this result.",
-};
-
-pub(super) static LOADS: Knob<List<Real>> = Knob {
-    name: "loads",
-    shape: List { of: Real(0.001..=1000.0), count_max: 100 },
-    absent: Absent::Means("all loads"),
-    doc: "The loads at which the variant must have this result.",
-};
-
-pub(super) static OF_BOUND_MIN: Knob<Real> = Knob {
-    name: "goodput_of_bound_min",
-    shape: Real(0.0..=1.0),
-    absent: Absent::Means("no such condition"),
-    doc: "Minimum goodput as a fraction of the bound. The goodput is the median of the runs.",
-};
-
-pub(super) static OF_BOUND_MAX: Knob<Real> = Knob {
-    name: "goodput_of_bound_max",
-    shape: Real(0.0..=1.0),
-    absent: Absent::Means("no such condition"),
-    doc: "Maximum goodput as a fraction of the bound. The goodput is the median of the runs.",
-};
+    /// Name of the variant that must have this result.
+    variant: String =
+        Text::new("the name of a variant, such as `\"pi (arrival, class)\"`", any), Required;
+    /// The loads at which the variant must have this result.
+    loads: Vec<f64> | None =
+        List { of: Real(0.001..=1000.0), count_max: 100 }, Means("all loads");
+    /// Minimum goodput as a fraction of the bound. The goodput is the median of the runs.
+    goodput_of_bound_min: f64 | None = Real(0.0..=1.0), Means("no such condition");
+    /// Maximum goodput as a fraction of the bound. The goodput is the median of the runs.
+    goodput_of_bound_max: f64 | None = Real(0.0..=1.0), Means("no such condition");
+}
 
 const HEAD: &str = "\
 # Scenarios
@@ -232,9 +211,7 @@ mod tests {
             let read = knob.shape.read(knob.name, &value, &mut report);
             assert!(read.is_some() && report.is_empty(), "{}", knob.name);
         }
-        for knob in
-            [&LOAD, &HOLD_S, &PATIENCE_S, &DEADLINE_MS, &T1_MS, &OF_BOUND_MIN, &OF_BOUND_MAX]
-        {
+        for knob in [&LOAD, &HOLD_S, &PATIENCE_S, &DEADLINE_MS, &T1_MS] {
             check(knob);
         }
         [&ANSWERERS, &QUEUE_MAX, &WINDOW_BYTES].into_iter().for_each(check);
@@ -246,6 +223,7 @@ mod tests {
         check_keys::<PoolDraft>();
         check_keys::<NodeDraft>();
         check_keys::<ScheduleDraft>();
+        check_keys::<ExpectationDraft>();
     }
 
     fn check_keys<T: Keys>() {

@@ -96,7 +96,7 @@ fn a_right_scenario_is_read_with_its_defaults() {
     };
     assert_eq!((warm_up.as_secs(), measured.as_secs(), repetitions, seed), (4, 8, 5, 1));
     assert_eq!(scenario.expectations[0].goodput_of_bound_min, Some(0.8));
-    assert_eq!(scenario.expectations[0].loads, [2.0]);
+    assert_eq!(scenario.expectations[0].loads, Some(vec![2.0]));
 }
 
 #[test]
