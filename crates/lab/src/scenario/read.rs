@@ -21,8 +21,8 @@ use tidegate_server::config::{Diagnostics, Emulate};
 use toml::Spanned;
 
 use super::tables::{
-    DISTURBANCE, EXPECT, ExpectationDraft, FARM, FAULT, LABEL, LINK, MODE, PRODUCT_DEFAULTS, ROOT,
-    SCHEDULE, SERVER, SWEEP, ScheduleDraft, TCP, TITLE, VARIANT, WORKLOAD,
+    DISTURBANCE, EXPECT, ExpectationDraft, FARM, FAULT, LINK, MODE, ROOT, SCHEDULE, SERVER, SWEEP,
+    ScheduleDraft, TCP, TITLE, VARIANT, VariantDraft, WORKLOAD,
 };
 use super::{Axis, Conditions, Expectation, Scenario, Variant};
 use crate::cost::Capacity;
@@ -297,18 +297,17 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
 }
 
 fn read_variant(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanned<Variant>> {
-    let label = section.given_plain(&LABEL, report);
-    let product_defaults = section.plain(&PRODUCT_DEFAULTS, report);
+    let table = VariantDraft::read(section, report).finish();
     let pool = pool::read(section, report);
-    let read = |overload: &Section<'_, '_>, report: &mut Report| match product_defaults {
-        Some(true) => read_overload(overload, report),
+    let read = |overload: &Section<'_, '_>, report: &mut Report| match &table {
+        Some(table) if table.product_defaults => read_overload(overload, report),
         _ => read_compared(overload, report),
     };
     let overload = section.read_one(&OVERLOAD, read, report)?;
-    let (pool, _) = (pool?, product_defaults?);
+    let (pool, table) = (pool?, table?);
     let name = pool.as_ref().map(|pool| pool.selection.name());
     let name = name.unwrap_or(overload.gate.law.entry().name);
-    let label = label.unwrap_or_else(|| name.to_owned());
+    let label = table.label.unwrap_or_else(|| name.to_owned());
     Some(Spanned::new(section.span(), Variant { label, overload, pool }))
 }
 

@@ -70,39 +70,26 @@ pub(super) static SWEEP: Table = Table {
     ..Table::EMPTY
 };
 
-pub(super) static VARIANT: Table = Table {
-    header: "[[variant]]",
-    name: "variant",
-    count: 1..=64,
-    doc: "The configurations to compare. `overload` is the table `[overload]` of [the \
-          configuration](configuration.md), for the servers under test. `pool` ([below](#pool)) \
-          says how servers that send to several nodes select among them, and which limits these \
-          nodes have. Without `pool`, servers use each node in turn, without limits. The name of a \
-          variant is its label with the values of `decide` and `queue`, as in `pi (arrival, \
-          class)`.",
-    knobs: || vec![&LABEL, &PRODUCT_DEFAULTS],
-    tables: &[&POOL, &OVERLOAD],
-    ..Table::EMPTY
-};
+config_table! {
+    /// The configurations to compare. `overload` is the table `[overload]` of [the
+    /// configuration](configuration.md), for the servers under test. `pool` ([below](#pool)) says
+    /// how servers that send to several nodes select among them, and which limits these nodes have.
+    /// Without `pool`, servers use each node in turn, without limits. The name of a variant is its
+    /// label with the values of `decide` and `queue`, as in `pi (arrival, class)`.
+    pub(super) static VARIANT: "[[variant]]" 1..=64, None, [POOL, OVERLOAD]
+        => VariantTable, VariantDraft;
 
-pub(super) static LABEL: Knob<Text<String>> = Knob {
-    name: "label",
-    shape: Text::new("a line of at most 24 characters", label),
-    absent: Absent::Means("the name of its policy if it has one, else of its law"),
-    doc: "The label of the variant in tables and figures.",
-};
-
-pub(super) static PRODUCT_DEFAULTS: Knob<Flag> = Knob {
-    name: "product_defaults",
-    shape: Flag,
-    absent: Absent::Default("false"),
-    doc: "Which values apply to the keys that `overload` does not have. `true`: the defaults of \
-          [the configuration](configuration.md). With `mode = \"transaction\"` in `[server]`, an \
-          empty `overload` is then the default of Tidegate. `false`: the same defaults with two \
-          exceptions, which make variants differ only in their laws. Without `disposal`, work that \
-          is not admitted gets a 503 (`reject`). Without `sources`, sources do not share the \
-          admitted work fairly (`fair = false`).",
-};
+    /// The label of the variant in tables and figures.
+    label: String | None = Text::new("a line of at most 24 characters", label),
+        Means("the name of its policy if it has one, else of its law");
+    /// The values of the keys that `overload` does not have. `true`: the defaults of [the
+    /// configuration](configuration.md). With `mode = "transaction"` in `[server]`, an empty
+    /// `overload` is then the default of Tidegate. `false`: the same defaults with two exceptions,
+    /// which make variants differ only in their laws. Without `disposal`, work that is not admitted
+    /// gets a 503 (`reject`). Without `sources`, sources do not share the admitted work fairly
+    /// (`fair = false`).
+    product_defaults: bool = Flag, Default("false");
+}
 
 config_table! {
     /// The times and repetitions of the measurement.
@@ -216,12 +203,12 @@ mod tests {
         }
         [&ANSWERERS, &QUEUE_MAX, &WINDOW_BYTES].into_iter().for_each(check);
         check(&ARRIVALS);
-        check(&PRODUCT_DEFAULTS);
         check_keys::<DisturbanceDraft>();
         check_keys::<RedialDraft>();
         check_keys::<DevicesDraft>();
         check_keys::<PoolDraft>();
         check_keys::<NodeDraft>();
+        check_keys::<VariantDraft>();
         check_keys::<ScheduleDraft>();
         check_keys::<ExpectationDraft>();
     }
