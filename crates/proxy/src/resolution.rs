@@ -81,8 +81,6 @@ pub struct ResolutionCounters {
     pub evicted: Counter,
     /// Resolved addresses to which no request may be sent.
     pub unusable: Counter,
-    /// URIs with a transport that the client does not support.
-    pub unsupported: Counter,
     /// Domains that offered SIP over TLS before and no longer do.
     pub security_withdrawn: Counter,
     /// Answers that are remembered now.

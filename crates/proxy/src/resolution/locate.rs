@@ -130,10 +130,7 @@ impl<F: Fn(&Target) -> bool> Walk<'_, F> {
         // no transport protocol is specified, and the TARGET is not numeric, but an explicit port
         // is provided".
         let usual = given.unwrap_or_else(|| transports.default(secure, large));
-        let Some(usual) = usual else {
-            self.resolution.counters.unsupported.add(1);
-            return Located::NotFound;
-        };
+        let Some(usual) = usual else { return Located::NotFound };
         let usual_port = port.unwrap_or_else(|| default_port(usual));
         let name = match host {
             // RFC 3263 §4.2: "If TARGET is a numeric IP address, the client uses that address. If

@@ -46,7 +46,6 @@ fn a_transport_that_is_not_supported_leads_nowhere() {
     ] {
         assert_eq!(scene.try_locate(uri, 0), Located::NotFound, "{uri}");
     }
-    assert_eq!(scene.counters.unsupported.get(), 5);
     assert_eq!(scene.resolution.poll_query(), None);
 }
 

@@ -48,7 +48,7 @@ static LOOKUPS: Family = Family::counter(
      look-ups were outstanding or too many requests were waiting",
 );
 
-static ALONE: [Number<Counters>; 5] = [
+static ALONE: [Number<Counters>; 6] = [
     (Family::gauge("parked_requests", "Requests waiting for a name or a user"), |c| {
         c.parked.get().into()
     }),
@@ -69,4 +69,30 @@ static ALONE: [Number<Counters>; 5] = [
         ),
         |c| c.resolution.stale.get().into(),
     ),
+    (
+        // RFC 3263 §7: "If such records were present, but in later queries cease to appear, it is a
+        // sign of a potential attack. In this case, the client SHOULD generate some kind of alert".
+        Family::counter(
+            "resolution_security_withdrawn",
+            "Domains whose NAPTR records offered SIP over TLS before and no longer do",
+        ),
+        |c| c.resolution.security_withdrawn.get().into(),
+    ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    // RFC 3263 §7: "In this case, the client SHOULD generate some kind of alert or alarm".
+    #[test]
+    fn domains_that_withdraw_security_are_shown() {
+        let counters = Counters::default();
+        counters.resolution.security_withdrawn.add(2);
+        let mut metrics = Metrics::new();
+        metrics.add(move |samples| add(samples, "0", &counters));
+        let line = "tidegate_resolution_security_withdrawn_total{shard=\"0\"} 2\n";
+        assert!(metrics.render().contains(line), "{}", metrics.render());
+    }
+}
