@@ -116,7 +116,28 @@ impl From<f64> for Value {
 }
 
 /// A metric family, and the function that reads its value from a `T`.
-pub type Number<T> = (Family, fn(&T) -> Value);
+pub(crate) struct Number<T> {
+    family: Family,
+    read: fn(&T) -> Value,
+}
+
+impl<T> Number<T> {
+    /// Creates a [`Family::counter`] with the function that reads its value.
+    const fn counter(name: &'static str, help: &'static str, read: fn(&T) -> Value) -> Self {
+        Self { family: Family::counter(name, help), read }
+    }
+
+    /// Creates a [`Family::gauge`] with the function that reads its value.
+    const fn gauge(name: &'static str, help: &'static str, read: fn(&T) -> Value) -> Self {
+        Self { family: Family::gauge(name, help), read }
+    }
+
+    /// Returns the number with this unit, which becomes a suffix of the metric name.
+    const fn in_unit(self, unit: Unit) -> Self {
+        let Self { family, read } = self;
+        Self { family: family.in_unit(unit), read }
+    }
+}
 
 /// The values that are read at one scrape.
 #[derive(Debug, Default)]
@@ -162,7 +183,7 @@ impl Samples {
         labels: &[(&'static str, &str)],
         of: &T,
     ) {
-        for (family, read) in numbers {
+        for Number { family, read } in numbers {
             self.push(family, labels, read(of));
         }
     }

@@ -123,31 +123,25 @@ static TROUBLE: Family =
     Family::gauge("keys_trouble", "1 if the last check of the key file failed, otherwise 0");
 
 static EMULATED: [Number<ShardCounters>; 2] = [
-    (
-        Family::counter(
-            "emulated_overflow",
-            "Datagrams dropped at full receive buffers of the emulated processor",
-        ),
+    Number::counter(
+        "emulated_overflow",
+        "Datagrams dropped at full receive buffers of the emulated processor",
         |shard| shard.emulated_overflow.get().into(),
     ),
-    (
-        Family::counter(
-            "emulated_filtered",
-            "INVITEs and REGISTERs that the emulated kernel dropped because Tidegate asked for it",
-        ),
+    Number::counter(
+        "emulated_filtered",
+        "INVITEs and REGISTERs that the emulated kernel dropped because Tidegate asked for it",
         |shard| shard.emulated_filtered.get().into(),
     ),
 ];
 
 static RECORDING: [Number<Tally>; 2] = [
-    (
-        Family::counter(
-            "recorded_inputs",
-            "Inputs (messages, timers, commands and others) written to the recording",
-        ),
+    Number::counter(
+        "recorded_inputs",
+        "Inputs (messages, timers, commands and others) written to the recording",
         |tally| tally.written.get().into(),
     ),
-    (Family::counter("unrecorded_inputs", "Inputs that are missing from the recording"), |tally| {
+    Number::counter("unrecorded_inputs", "Inputs that are missing from the recording", |tally| {
         tally.lost().into()
     }),
 ];

@@ -80,35 +80,30 @@ static RESPONSE_TIME: Family = Family::histogram(
 )
 .in_unit(Unit::Seconds);
 static ALONE: [Number<Backend>; 6] = [
-    (Family::gauge("backend_calls", "Calls on the back end"), |b| b.calls().into()),
-    (
-        Family::gauge(
-            "backend_work",
-            "Open transactions on the back end, each with the weight of its method in policy \
-             `tlwl` (default: 1.75 for an INVITE, 1 for any other request)",
-        ),
+    Number::gauge("backend_calls", "Calls on the back end", |b| b.calls().into()),
+    Number::gauge(
+        "backend_work",
+        "Open transactions on the back end, each with the weight of its method in policy `tlwl` \
+         (default: 1.75 for an INVITE, 1 for any other request)",
         |b| (b.work() as f64 / 100.0).into(),
     ),
-    (Family::counter("backend_assigned", "Calls and single requests sent to the back end"), |b| {
+    Number::counter("backend_assigned", "Calls and single requests sent to the back end", |b| {
         b.assigned().into()
     }),
-    (
-        Family::counter("backend_rejections", "Requests that the back end has answered with 503"),
+    Number::counter(
+        "backend_rejections",
+        "Requests that the back end has answered with 503",
         |b| b.rejections().into(),
     ),
-    (
-        Family::counter(
-            "backend_spared",
-            "Requests sent to the back end while it was busy or down after 503s, silence or ICMP \
-             errors, because too many back ends of its pool were busy or down",
-        ),
+    Number::counter(
+        "backend_spared",
+        "Requests sent to the back end while it was busy or down after 503s, silence or ICMP \
+         errors, because too many back ends of its pool were busy or down",
         |b| b.spared().into(),
     ),
-    (
-        Family::counter(
-            "backend_failures",
-            "Failed deliveries to the back end: ICMP errors, and new requests without a response",
-        ),
+    Number::counter(
+        "backend_failures",
+        "Failed deliveries to the back end: ICMP errors, and new requests without a response",
         |b| b.failures().into(),
     ),
 ];

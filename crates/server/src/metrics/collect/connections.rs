@@ -107,69 +107,56 @@ static OVERFLOW: Family = Family::counter(
 );
 
 static DRIVER: [Number<Counters>; 7] = [
-    (Family::gauge("connections", "Connections that exist"), |c| c.stream_connections.get().into()),
-    (Family::counter("stream_received", "Messages received on connections"), |c| {
+    Number::gauge("connections", "Connections that exist", |c| c.stream_connections.get().into()),
+    Number::counter("stream_received", "Messages received on connections", |c| {
         c.stream_received.get().into()
     }),
-    (
-        Family::counter("stream_received_size", "Length of messages received on connections")
-            .in_unit(Unit::Bytes),
-        |c| c.stream_received_bytes.get().into(),
-    ),
-    (Family::counter("stream_sent", "Messages sent on connections"), |c| {
-        c.stream_sent.get().into()
-    }),
-    (
-        Family::counter("stream_sent_size", "Length of messages sent on connections")
-            .in_unit(Unit::Bytes),
-        |c| c.stream_sent_bytes.get().into(),
-    ),
-    (
-        Family::counter(
-            "stream_unconnected",
-            "Messages that were not sent because their connection had just ended",
-        ),
+    Number::counter(
+        "stream_received_size",
+        "Length of messages received on connections",
+        |c: &Counters| c.stream_received_bytes.get().into(),
+    )
+    .in_unit(Unit::Bytes),
+    Number::counter("stream_sent", "Messages sent on connections", |c| c.stream_sent.get().into()),
+    Number::counter(
+        "stream_sent_size",
+        "Length of messages sent on connections",
+        |c: &Counters| c.stream_sent_bytes.get().into(),
+    )
+    .in_unit(Unit::Bytes),
+    Number::counter(
+        "stream_unconnected",
+        "Messages that were not sent because their connection had just ended",
         |c| c.stream_unconnected.get().into(),
     ),
-    (
-        Family::counter(
-            "accept_pauses",
-            "Pauses in accepting connections because the system had no file descriptor or memory \
-             left",
-        ),
+    Number::counter(
+        "accept_pauses",
+        "Pauses in accepting connections because the system had no file descriptor or memory left",
         |c| c.stream_accepts_paused.get().into(),
     ),
 ];
 
 static TABLE: [Number<ConnectionCounters>; 4] = [
-    (
-        Family::gauge(
-            "stream_waiting",
-            "Length of messages that wait until their connection is open or their peer reads",
-        )
-        .in_unit(Unit::Bytes),
-        |c| c.waiting_bytes.get().into(),
-    ),
-    (
-        Family::counter(
-            "stream_returned",
-            "Messages not sent because their connection ended while they waited",
-        ),
+    Number::gauge(
+        "stream_waiting",
+        "Length of messages that wait until their connection is open or their peer reads",
+        |c: &ConnectionCounters| c.waiting_bytes.get().into(),
+    )
+    .in_unit(Unit::Bytes),
+    Number::counter(
+        "stream_returned",
+        "Messages not sent because their connection ended while they waited",
         |c| c.returned.get().into(),
     ),
-    (
-        Family::counter(
-            "stream_unsent",
-            "Messages over TCP, TLS and WebSockets that could not be sent, for any reason",
-        ),
+    Number::counter(
+        "stream_unsent",
+        "Messages over TCP, TLS and WebSockets that could not be sent, for any reason",
         |c| c.unsent.get().into(),
     ),
-    (
-        Family::counter(
-            "pongs_saved",
-            "Keep-alives not answered because other data waited for the peer or the connection was \
-             being closed",
-        ),
+    Number::counter(
+        "pongs_saved",
+        "Keep-alives not answered because other data waited for the peer or the connection was \
+         being closed",
         |c| c.pongs_saved.get().into(),
     ),
 ];

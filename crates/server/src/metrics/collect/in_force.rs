@@ -27,23 +27,22 @@ static COMPARED: Family = Family::gauge(
      decision of the shadow law",
 );
 static ALONE: [Number<Counters>; 4] = [
-    (
-        Family::gauge("occupancy", "Occupancy of the processor in the last tenth of a second")
-            .in_unit(Unit::Ratio),
-        |c| millionths(&c.in_force.occupancy).into(),
-    ),
-    (Family::gauge("calls_waiting", "New calls waiting in the queue"), |c| {
+    Number::gauge(
+        "occupancy",
+        "Occupancy of the processor in the last tenth of a second",
+        |c: &Counters| millionths(&c.in_force.occupancy).into(),
+    )
+    .in_unit(Unit::Ratio),
+    Number::gauge("calls_waiting", "New calls waiting in the queue", |c| {
         c.in_force.waiting.get().into()
     }),
-    (Family::gauge("route_key_version", "Version of the key that makes route tokens"), |c| {
+    Number::gauge("route_key_version", "Version of the key that makes route tokens", |c| {
         c.in_force.key_version.get().into()
     }),
-    (
-        Family::counter(
-            "rejections_missed",
-            "Rejections missing in `/rejections` because another thread was reading the list at \
-             that time",
-        ),
+    Number::counter(
+        "rejections_missed",
+        "Rejections missing in `/rejections` because another thread was reading the list at that \
+         time",
         |c| c.rejections.missed.get().into(),
     ),
 ];

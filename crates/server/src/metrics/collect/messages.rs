@@ -71,149 +71,118 @@ static TRANSACTION_BYTES_MAX: Family = Family::gauge(
 .in_unit(Unit::Bytes);
 
 static ALONE: [Number<Counters>; 27] = [
-    (
-        Family::counter(
-            "large_requests_over_tcp",
-            "Requests sent over TCP because they are too long for a datagram",
-        ),
+    Number::counter(
+        "large_requests_over_tcp",
+        "Requests sent over TCP because they are too long for a datagram",
         |c| c.large_over_tcp.get().into(),
     ),
-    (
-        Family::counter(
-            "large_requests_by_udp",
-            "Large requests sent again by UDP because the back end refused a TCP connection",
-        ),
+    Number::counter(
+        "large_requests_by_udp",
+        "Large requests sent again by UDP because the back end refused a TCP connection",
         |c| c.large_by_udp.get().into(),
     ),
-    (Family::counter("paths_added", "REGISTER requests to which Tidegate added a Path"), |c| {
+    Number::counter("paths_added", "REGISTER requests to which Tidegate added a Path", |c| {
         c.paths_added.get().into()
     }),
-    (
-        Family::counter(
-            "registered_flow_requests",
-            "Requests sent to a phone on the connection or address from which the phone registered",
-        ),
+    Number::counter(
+        "registered_flow_requests",
+        "Requests sent to a phone on the connection or address from which the phone registered",
         |c| c.registered_flows.get().into(),
     ),
-    (Family::counter("stun_bindings", "STUN binding requests answered on UDP listeners"), |c| {
+    Number::counter("stun_bindings", "STUN binding requests answered on UDP listeners", |c| {
         c.bindings_answered.get().into()
     }),
-    (Family::counter("retransmissions", "Received retransmissions of requests"), |c| {
+    Number::counter("retransmissions", "Received retransmissions of requests", |c| {
         c.retransmissions.get().into()
     }),
-    (
-        Family::counter(
-            "messages_unverified",
-            "Messages that claim to belong to a call or a transaction that does not exist",
-        ),
+    Number::counter(
+        "messages_unverified",
+        "Messages that claim to belong to a call or a transaction that does not exist",
         |c| c.strays.get().into(),
     ),
-    (
-        Family::counter(
-            "calls_moved",
-            "Calls that Tidegate moved to another back end, by a failover or because their own \
-             back end took no new work (down, draining, full or restricted)",
-        ),
+    Number::counter(
+        "calls_moved",
+        "Calls that Tidegate moved to another back end, by a failover or because their own back \
+         end took no new work (down, draining, full or restricted)",
         |c| c.moved.get().into(),
     ),
-    (
-        Family::counter(
-            "calls_evicted",
-            "Entries of ended calls that Tidegate removed early to make \
-                                       room in the call table",
-        ),
+    Number::counter(
+        "calls_evicted",
+        "Entries of ended calls that Tidegate removed early to make room in the call table",
         |c| c.calls_evicted.get().into(),
     ),
-    (
-        Family::counter(
-            "calls_abandoned",
-            "Answered calls without a BYE, removed when their session expired or after \
-             `call_idle_seconds`",
-        ),
+    Number::counter(
+        "calls_abandoned",
+        "Answered calls without a BYE, removed when their session expired or after \
+         `call_idle_seconds`",
         |c| c.calls_abandoned.get().into(),
     ),
-    (Family::counter("calls_rejected", "Calls rejected because the call table was full"), |c| {
+    Number::counter("calls_rejected", "Calls rejected because the call table was full", |c| {
         c.calls_rejected.get().into()
     }),
-    (Family::gauge("calls", "Entries in the call table"), |c| c.calls.get().into()),
-    (
-        Family::gauge(
-            "calls_ended",
-            "Entries of ended calls in the call table, which are kept for retransmissions",
-        ),
+    Number::gauge("calls", "Entries in the call table", |c| c.calls.get().into()),
+    Number::gauge(
+        "calls_ended",
+        "Entries of ended calls in the call table, which are kept for retransmissions",
         |c| c.calls_over.get().into(),
     ),
-    (Family::gauge("transactions_open", "Transactions without a final response yet"), |c| {
+    Number::gauge("transactions_open", "Transactions without a final response yet", |c| {
         c.transactions_open.get().into()
     }),
-    (
-        Family::counter(
-            "requests_resent",
-            "Retransmissions of requests that Tidegate sent because it had received no response",
-        ),
+    Number::counter(
+        "requests_resent",
+        "Retransmissions of requests that Tidegate sent because it had received no response",
         |c| c.requests_resent.get().into(),
     ),
-    (Family::counter("probes", "Probes sent to back ends"), |c| c.probes.get().into()),
-    (
-        Family::counter(
-            "probes_out_of_turn",
-            "Extra probes sent at once to a back end that may be down, after an ICMP error or \
-             after requests without a response",
-        ),
+    Number::counter("probes", "Probes sent to back ends", |c| c.probes.get().into()),
+    Number::counter(
+        "probes_out_of_turn",
+        "Extra probes sent at once to a back end that may be down, after an ICMP error or after \
+         requests without a response",
         |c| c.questions.get().into(),
     ),
-    (
-        Family::counter(
-            "responses_resent",
-            "Retransmissions of responses that Tidegate sent because a request was retransmitted \
-             or no ACK arrived",
-        ),
+    Number::counter(
+        "responses_resent",
+        "Retransmissions of responses that Tidegate sent because a request was retransmitted or no \
+         ACK arrived",
         |c| c.responses_resent.get().into(),
     ),
-    (
-        Family::counter(
-            "failovers_denied",
-            "Requests not sent to another back end after a 503, because the failover budget was \
-             used up",
-        ),
+    Number::counter(
+        "failovers_denied",
+        "Requests not sent to another back end after a 503, because the failover budget was used \
+         up",
         |c| c.failovers_denied.get().into(),
     ),
-    (
-        Family::counter(
-            "responses_withheld",
-            "Responses not sent because of `amplification_max`: the address that sent the request \
-             has never acknowledged a response, and would get more than `amplification_max` times \
-             the bytes of its request",
-        ),
+    Number::counter(
+        "responses_withheld",
+        "Responses not sent because of `amplification_max`: the address that sent the request has \
+         never acknowledged a response, and would get more than `amplification_max` times the \
+         bytes of its request",
         |c| c.responses_withheld.get().into(),
     ),
-    (
-        Family::counter(
-            "requests_withheld",
-            "Retransmissions of requests from back ends and users, such as BYEs, not sent because \
-             their target has never shown that it receives messages",
-        ),
+    Number::counter(
+        "requests_withheld",
+        "Retransmissions of requests from back ends and users, such as BYEs, not sent because \
+         their target has never shown that it receives messages",
         |c| c.requests_withheld.get().into(),
     ),
-    (Family::counter("cancels", "Branches of INVITEs to which the proxy has sent a CANCEL"), |c| {
+    Number::counter("cancels", "Branches of INVITEs to which the proxy has sent a CANCEL", |c| {
         c.cancels.get().into()
     }),
-    (
-        Family::counter(
-            "lost_requests_overflowed",
-            "Number of times that there was no room to remember an INVITE that the previous \
-             process had sent, or a CANCEL of such an INVITE",
-        ),
+    Number::counter(
+        "lost_requests_overflowed",
+        "Number of times that there was no room to remember an INVITE that the previous process \
+         had sent, or a CANCEL of such an INVITE",
         |c| c.lost_overflowed.get().into(),
     ),
-    (Family::counter("timeouts", "Transactions that ended without a final response"), |c| {
+    Number::counter("timeouts", "Transactions that ended without a final response", |c| {
         c.timeouts.get().into()
     }),
-    (Family::gauge("server_transactions", "Server transactions in the table"), |c| {
+    Number::gauge("server_transactions", "Server transactions in the table", |c| {
         c.server_transactions.get().into()
     }),
-    (Family::gauge("client_transactions", "Client transactions in the table"), |c| {
+    Number::gauge("client_transactions", "Client transactions in the table", |c| {
         c.client_transactions.get().into()
     }),
-    (Family::gauge("messages_queued", "Messages waiting for service"), |c| c.queued.get().into()),
+    Number::gauge("messages_queued", "Messages waiting for service", |c| c.queued.get().into()),
 ];

@@ -134,139 +134,111 @@ static SOURCE_LEVEL: Family = Family::gauge(
 );
 
 static ALONE: [Number<Gauges>; 19] = [
-    (
-        Family::gauge(
-            "release_per_second",
-            "Rate at which new calls leave their queue. 0 if the law does not pace the queue",
-        ),
+    Number::gauge(
+        "release_per_second",
+        "Rate at which new calls leave their queue. 0 if the law does not pace the queue",
         |g| thousandths(&g.release).into(),
     ),
-    (
-        Family::gauge(
-            "newest_first",
-            "1 while the newest new call in the queue is served first, else 0",
-        ),
+    Number::gauge(
+        "newest_first",
+        "1 while the newest new call in the queue is served first, else 0",
         |g| g.newest_first.get().into(),
     ),
-    (
-        Family::gauge(
-            "wait_max",
-            "Wait in the queue after which a call is rejected when its turn comes. 0 if there is \
-             no limit",
-        )
-        .in_unit(Unit::Seconds),
-        |g| seconds(&g.wait_max).into(),
-    ),
-    (Family::gauge("rank_floor", "Rank, 0 to 1, below which new calls are rejected"), |g| {
+    Number::gauge(
+        "wait_max",
+        "Wait in the queue after which a call is rejected when its turn comes. 0 if there is no \
+         limit",
+        |g: &Gauges| seconds(&g.wait_max).into(),
+    )
+    .in_unit(Unit::Seconds),
+    Number::gauge("rank_floor", "Rank, 0 to 1, below which new calls are rejected", |g| {
         millionths(&g.rank_floor).into()
     }),
-    (
-        Family::counter(
-            "processor_occupied",
-            "Time for which the processor was busy, as overload control measures it",
-        )
-        .in_unit(Unit::Seconds),
-        |g| seconds(&g.occupied).into(),
-    ),
-    (
-        Family::gauge("socket_fill", "Used part of the fullest receive buffer, from 0 to 1")
-            .in_unit(Unit::Ratio),
-        |g| millionths(&g.socket_fill).into(),
-    ),
-    (
-        Family::gauge(
-            "sessions_per_second",
-            "Estimated number of calls a second that Tidegate begins to serve. If `check` in \
-             `[overload.sessions]` is `full`, the number of calls that end",
-        ),
+    Number::counter(
+        "processor_occupied",
+        "Time for which the processor was busy, as overload control measures it",
+        |g: &Gauges| seconds(&g.occupied).into(),
+    )
+    .in_unit(Unit::Seconds),
+    Number::gauge(
+        "socket_fill",
+        "Used part of the fullest receive buffer, from 0 to 1",
+        |g: &Gauges| millionths(&g.socket_fill).into(),
+    )
+    .in_unit(Unit::Ratio),
+    Number::gauge(
+        "sessions_per_second",
+        "Estimated number of calls a second that Tidegate begins to serve. If `check` in \
+         `[overload.sessions]` is `full`, the number of calls that end",
         |g| thousandths(&g.session_rate).into(),
     ),
-    (Family::gauge("messages_per_session", "Estimated number of messages in a call"), |g| {
+    Number::gauge("messages_per_session", "Estimated number of messages in a call", |g| {
         thousandths(&g.session_length).into()
     }),
-    (
-        Family::gauge(
-            "sessions_waiting",
-            "Estimated number of calls (new or begun) with messages in the queues",
-        ),
+    Number::gauge(
+        "sessions_waiting",
+        "Estimated number of calls (new or begun) with messages in the queues",
         |g| thousandths(&g.sessions_waiting).into(),
     ),
-    (
-        Family::gauge(
-            "call_cost",
-            "Time to serve all messages of a call, without the time in the kernel. 0 while the \
-             time is not known",
-        )
-        .in_unit(Unit::Seconds),
-        |g| seconds(&g.call_cost).into(),
-    ),
-    (
-        Family::gauge(
-            "rejection_cost",
-            "Time to reject or drop a call and its retransmissions, without the time in the \
-             kernel. 0 while the time is not known",
-        )
-        .in_unit(Unit::Seconds),
-        |g| seconds(&g.rejection_cost).into(),
-    ),
-    (
-        Family::gauge(
-            "bound",
-            "The highest possible goodput at the offered load, as a fraction of the capacity. 0 \
-             while it is not known",
-        )
-        .in_unit(Unit::Ratio),
-        |g| millionths(&g.bound).into(),
-    ),
-    (
-        Family::gauge(
-            "kernel_drop",
-            "Share of INVITEs that overload control tells the kernel to drop before Tidegate reads \
-             them. While there are heavy sources, the share of their requests",
-        )
-        .in_unit(Unit::Ratio),
-        |g| millionths(&g.drop_share).into(),
-    ),
-    (
-        Family::gauge(
-            "kernel_drop_registers",
-            "Share of REGISTERs that overload control tells the kernel to drop, in the same way as \
-             INVITEs. The two shares are independent",
-        )
-        .in_unit(Unit::Ratio),
-        |g| millionths(&g.drop_share_of_registers).into(),
-    ),
-    (
-        Family::gauge(
-            "rejecting",
-            "Share of the processor used for rejecting. 0 if `disposal` is `reject` or `drop`",
-        )
-        .in_unit(Unit::Ratio),
-        |g| millionths(&g.rejecting_load).into(),
-    ),
-    (Family::gauge("decisions_remembered", "Decisions remembered for retransmissions"), |g| {
+    Number::gauge(
+        "call_cost",
+        "Time to serve all messages of a call, without the time in the kernel. 0 while the time is \
+         not known",
+        |g: &Gauges| seconds(&g.call_cost).into(),
+    )
+    .in_unit(Unit::Seconds),
+    Number::gauge(
+        "rejection_cost",
+        "Time to reject or drop a call and its retransmissions, without the time in the kernel. 0 \
+         while the time is not known",
+        |g: &Gauges| seconds(&g.rejection_cost).into(),
+    )
+    .in_unit(Unit::Seconds),
+    Number::gauge(
+        "bound",
+        "The highest possible goodput at the offered load, as a fraction of the capacity. 0 while \
+         it is not known",
+        |g: &Gauges| millionths(&g.bound).into(),
+    )
+    .in_unit(Unit::Ratio),
+    Number::gauge(
+        "kernel_drop",
+        "Share of INVITEs that overload control tells the kernel to drop before Tidegate reads \
+         them. While there are heavy sources, the share of their requests",
+        |g: &Gauges| millionths(&g.drop_share).into(),
+    )
+    .in_unit(Unit::Ratio),
+    Number::gauge(
+        "kernel_drop_registers",
+        "Share of REGISTERs that overload control tells the kernel to drop, in the same way as \
+         INVITEs. The two shares are independent",
+        |g: &Gauges| millionths(&g.drop_share_of_registers).into(),
+    )
+    .in_unit(Unit::Ratio),
+    Number::gauge(
+        "rejecting",
+        "Share of the processor used for rejecting. 0 if `disposal` is `reject` or `drop`",
+        |g: &Gauges| millionths(&g.rejecting_load).into(),
+    )
+    .in_unit(Unit::Ratio),
+    Number::gauge("decisions_remembered", "Decisions remembered for retransmissions", |g| {
         g.remembered.get().into()
     }),
-    (
-        Family::counter(
-            "decisions_forgotten",
-            "Decisions not remembered because the table of decisions was full",
-        ),
+    Number::counter(
+        "decisions_forgotten",
+        "Decisions not remembered because the table of decisions was full",
         |g| g.forgotten.get().into(),
     ),
-    (
-        Family::counter(
-            "challenges_forgotten",
-            "Challenges of back ends (401, 407) not remembered because the table of challenges was full",
-        ),
+    Number::counter(
+        "challenges_forgotten",
+        "Challenges of back ends (401, 407) not remembered because the table of challenges was \
+         full",
         |g| g.challenges_forgotten.get().into(),
     ),
-    (
-        Family::counter(
-            "sources_overflowed",
-            "Number of times that a source was counted together with others because the table of \
-             sources was full",
-        ),
+    Number::counter(
+        "sources_overflowed",
+        "Number of times that a source was counted together with others because the table of \
+         sources was full",
         |g| g.sources_overflowed.get().into(),
     ),
 ];

@@ -49,33 +49,29 @@ static LOOKUPS: Family = Family::counter(
 );
 
 static ALONE: [Number<Counters>; 6] = [
-    (Family::gauge("parked_requests", "Requests waiting for a name or a user"), |c| {
+    Number::gauge("parked_requests", "Requests waiting for a name or a user", |c| {
         c.parked.get().into()
     }),
-    (Family::gauge("lookups_outstanding", "Look-ups of users that are not answered yet"), |c| {
+    Number::gauge("lookups_outstanding", "Look-ups of users that are not answered yet", |c| {
         c.lookups.outstanding.get().into()
     }),
-    (Family::counter("requests_parked", "Requests that had to wait for a name or a user"), |c| {
+    Number::counter("requests_parked", "Requests that had to wait for a name or a user", |c| {
         c.parked_all.get().into()
     }),
-    (Family::gauge("resolution_answers", "DNS answers in the cache"), |c| {
+    Number::gauge("resolution_answers", "DNS answers in the cache", |c| {
         c.resolution.answers.get().into()
     }),
-    (
-        Family::counter(
-            "resolution_stale",
-            "Number of times that a DNS answer was used after its time to live, because there was \
-             no newer answer",
-        ),
+    Number::counter(
+        "resolution_stale",
+        "Number of times that a DNS answer was used after its time to live, because there was no \
+         newer answer",
         |c| c.resolution.stale.get().into(),
     ),
-    (
-        // RFC 3263 §7: "If such records were present, but in later queries cease to appear, it is a
-        // sign of a potential attack. In this case, the client SHOULD generate some kind of alert".
-        Family::counter(
-            "resolution_security_withdrawn",
-            "Domains whose NAPTR records offered SIP over TLS before and no longer do",
-        ),
+    // RFC 3263 §7: "If such records were present, but in later queries cease to appear, it is a
+    // sign of a potential attack. In this case, the client SHOULD generate some kind of alert".
+    Number::counter(
+        "resolution_security_withdrawn",
+        "Domains whose NAPTR records offered SIP over TLS before and no longer do",
         |c| c.resolution.security_withdrawn.get().into(),
     ),
 ];

@@ -66,94 +66,72 @@ static TIME: Family =
         .in_unit(Unit::Seconds);
 
 static ALONE: [Number<Counters>; 18] = [
-    (Family::counter("udp_sent", "Datagrams sent"), |c| c.sent.get().into()),
-    (
-        Family::counter(
-            "udp_trains",
-            "Batches of datagrams passed to the kernel as one packet (GSO)",
-        ),
+    Number::counter("udp_sent", "Datagrams sent", |c| c.sent.get().into()),
+    Number::counter(
+        "udp_trains",
+        "Batches of datagrams passed to the kernel as one packet (GSO)",
         |c| c.sent_gso_batches.get().into(),
     ),
-    (Family::counter("udp_sent_in_trains", "Datagrams sent in batches (GSO)"), |c| {
+    Number::counter("udp_sent_in_trains", "Datagrams sent in batches (GSO)", |c| {
         c.sent_in_gso_batches.get().into()
     }),
-    (
-        Family::counter("udp_sent_padding", "Padding added to datagrams in batches")
-            .in_unit(Unit::Bytes),
-        |c| c.sent_padding.get().into(),
-    ),
-    (
-        Family::counter(
-            "udp_overflow",
-            "Datagrams that the kernel dropped at full receive buffers",
-        ),
+    Number::counter("udp_sent_padding", "Padding added to datagrams in batches", |c: &Counters| {
+        c.sent_padding.get().into()
+    })
+    .in_unit(Unit::Bytes),
+    Number::counter(
+        "udp_overflow",
+        "Datagrams that the kernel dropped at full receive buffers",
         |c| c.overflow.get().into(),
     ),
-    (
-        Family::counter(
-            "udp_filtered",
-            "INVITEs and REGISTERs that the kernel dropped because Tidegate asked for it",
-        ),
+    Number::counter(
+        "udp_filtered",
+        "INVITEs and REGISTERs that the kernel dropped because Tidegate asked for it",
         |c| c.filtered.get().into(),
     ),
-    (
-        Family::counter(
-            "udp_shed_errors",
-            "Number of times that the kernel did not accept Tidegate's rule for the datagrams to \
-             drop. Raise net.core.optmem_max",
-        ),
+    Number::counter(
+        "udp_shed_errors",
+        "Number of times that the kernel did not accept Tidegate's rule for the datagrams to drop. \
+         Raise net.core.optmem_max",
         |c| c.shed_errors.get().into(),
     ),
-    (
-        Family::counter(
-            "udp_leave_errors",
-            "Failed attempts to stop receiving at a shared address when the process began to drain",
-        ),
+    Number::counter(
+        "udp_leave_errors",
+        "Failed attempts to stop receiving at a shared address when the process began to drain",
         |c| c.leave_errors.get().into(),
     ),
-    (
-        Family::counter(
-            "udp_received_large",
-            "Datagrams received that are longer than 2,048 bytes",
-        ),
+    Number::counter(
+        "udp_received_large",
+        "Datagrams received that are longer than 2,048 bytes",
         |c| c.received_large.get().into(),
     ),
-    (Family::counter("icmp_reports", "Failed deliveries reported by ICMP"), |c| {
+    Number::counter("icmp_reports", "Failed deliveries reported by ICMP", |c| {
         c.icmp_reports.get().into()
     }),
-    (
-        Family::counter(
-            "crossings",
-            "Messages passed to another shard because their call or connection belongs to it",
-        ),
+    Number::counter(
+        "crossings",
+        "Messages passed to another shard because their call or connection belongs to it",
         |c| c.handoffs_out.get().into(),
     ),
-    (
-        Family::counter(
-            "crossings_lost",
-            "Messages not passed to the shard of their call or connection, because its queue was \
-             full",
-        ),
+    Number::counter(
+        "crossings_lost",
+        "Messages not passed to the shard of their call or connection, because its queue was full",
         |c| c.handoffs_lost.get().into(),
     ),
-    (
-        Family::counter("queries", "Queries from the shard to other threads, such as for names"),
-        |c| c.queries.get().into(),
-    ),
-    (
-        Family::counter(
-            "queries_lost",
-            "Queries not sent because a queue was full, or because no thread could answer them",
-        ),
+    Number::counter("queries", "Queries from the shard to other threads, such as for names", |c| {
+        c.queries.get().into()
+    }),
+    Number::counter(
+        "queries_lost",
+        "Queries not sent because a queue was full, or because no thread could answer them",
         |c| c.queries_lost.get().into(),
     ),
-    (Family::counter("messages_served", "Messages served"), |c| c.served.get().into()),
-    (Family::counter("turns", "Turns of the shard's loop"), |c| c.turns.get().into()),
-    (Family::counter("wakes", "Number of times that the shard woke up from waiting"), |c| {
+    Number::counter("messages_served", "Messages served", |c| c.served.get().into()),
+    Number::counter("turns", "Turns of the shard's loop", |c| c.turns.get().into()),
+    Number::counter("wakes", "Number of times that the shard woke up from waiting", |c| {
         c.wakes.get().into()
     }),
-    (
-        Family::counter("pauses", "Pauses of the shard, to wake up once for several datagrams"),
-        |c| c.pauses.get().into(),
-    ),
+    Number::counter("pauses", "Pauses of the shard, to wake up once for several datagrams", |c| {
+        c.pauses.get().into()
+    }),
 ];
