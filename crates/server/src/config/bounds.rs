@@ -3,11 +3,9 @@
 use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};
-use toml::Spanned;
-use toml::de::DeValue;
 
 use super::diagnostic::Report;
-use super::knob::Shape;
+use super::knob::{Shape, Written};
 use super::shape::{List, Whole};
 
 /// A minimum and a maximum in seconds, written as a list of two numbers.
@@ -26,12 +24,7 @@ impl Shape for Bounds {
         self.list().describe()
     }
 
-    fn read(
-        &self,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        report: &mut Report,
-    ) -> Option<(u32, u32)> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<(u32, u32)> {
         match self.list().read(key, value, report)?[..] {
             [least, most] if least <= most => Some((least, most)),
             _ => {

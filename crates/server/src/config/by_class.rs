@@ -5,11 +5,10 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use tidegate_proxy::Class;
 use tidegate_world::Work;
-use toml::Spanned;
 use toml::de::DeValue;
 
 use super::diagnostic::{Report, nearest, quoted, suggestion};
-use super::knob::Shape;
+use super::knob::{Shape, Written};
 use super::shape::Real;
 
 /// A time in microseconds: one number for all classes of message, or a table by class.
@@ -29,12 +28,7 @@ impl Shape for ByClass {
         "a number of microseconds, or a table such as `{ default = 100, invite = 120 }`".to_owned()
     }
 
-    fn read(
-        &self,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        report: &mut Report,
-    ) -> Option<Self::Value> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<Self::Value> {
         let named = match value.get_ref() {
             DeValue::Table(named) if !named.is_empty() => named,
             DeValue::Integer(_) | DeValue::Float(_) => {

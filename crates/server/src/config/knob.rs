@@ -10,6 +10,9 @@ use toml::de::DeValue;
 
 use super::diagnostic::Report;
 
+/// A value as it is written in a file, with its place in the file.
+pub type Written<'a> = Spanned<DeValue<'a>>;
+
 /// A key of a table and its documentation.
 pub struct Knob<S> {
     /// The name of the key in the file.
@@ -51,12 +54,7 @@ pub trait Shape {
     fn describe(&self) -> String;
 
     /// Reads the value of the key `key`. Reports an invalid value and returns `None`.
-    fn read(
-        &self,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        report: &mut Report,
-    ) -> Option<Self::Value>;
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<Self::Value>;
 
     /// Returns the value as TOML that [`read`](Self::read) reads back.
     fn write(&self, value: &Self::Value) -> String;
@@ -156,7 +154,7 @@ pub trait Documented: Sync {
     }
     /// Returns whether `value` is valid for the key.
     #[cfg(test)]
-    fn accepts(&self, value: &Spanned<DeValue<'_>>) -> bool;
+    fn accepts(&self, value: &Written<'_>) -> bool;
 }
 
 impl<S: Shape + Sync> Documented for Knob<S> {
@@ -176,7 +174,7 @@ impl<S: Shape + Sync> Documented for Knob<S> {
         self.shape.schema()
     }
     #[cfg(test)]
-    fn accepts(&self, value: &Spanned<DeValue<'_>>) -> bool {
+    fn accepts(&self, value: &Written<'_>) -> bool {
         self.shape.read(self.name, value, &mut Report::default()).is_some()
     }
 }

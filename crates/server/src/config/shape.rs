@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
 use super::diagnostic::Report;
-use super::knob::Shape;
+use super::knob::{Shape, Written};
 
 mod choice;
 mod list;
@@ -40,7 +40,7 @@ impl<T: Number> Shape for Whole<T> {
         format!("an integer from {} to {}", grouped(least), grouped(most))
     }
 
-    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<T> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<T> {
         let DeValue::Integer(written) = value.get_ref() else {
             return wrong_type(self, key, value, report);
         };
@@ -80,7 +80,7 @@ impl<S: Shape, T: 'static> Shape for As<S, T> {
         self.of.describe()
     }
 
-    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<T> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<T> {
         self.of.read(key, value, report).map(self.read)
     }
 
@@ -132,7 +132,7 @@ impl Shape for Real {
         format!("a number from {} to {}", self.0.start(), self.0.end())
     }
 
-    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<f64> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<f64> {
         let number = match value.get_ref() {
             DeValue::Integer(written) => Some(integer(written) as f64),
             DeValue::Float(written) => written.as_str().replace('_', "").parse().ok(),
@@ -171,7 +171,7 @@ impl Shape for Flag {
         "`true` or `false`".to_owned()
     }
 
-    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<bool> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<bool> {
         match value.get_ref() {
             DeValue::Boolean(flag) => Some(*flag),
             _ => wrong_type(self, key, value, report),
@@ -202,7 +202,7 @@ impl Shape for Positive {
         Whole(1..=self.most).describe()
     }
 
-    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<u32> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<u32> {
         if let DeValue::Integer(written) = value.get_ref()
             && integer(written) == 0
         {
@@ -274,7 +274,7 @@ impl<T: 'static> Shape for Text<T> {
         self.what.to_owned()
     }
 
-    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<T> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<T> {
         let DeValue::String(written) = value.get_ref() else {
             return wrong_type(self, key, value, report);
         };
@@ -308,12 +308,7 @@ impl<S: Shape> Shape for Placed<S> {
         self.0.describe()
     }
 
-    fn read(
-        &self,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        report: &mut Report,
-    ) -> Option<Self::Value> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<Self::Value> {
         Some(Spanned::new(value.span(), self.0.read(key, value, report)?))
     }
 
@@ -329,7 +324,7 @@ impl<S: Shape> Shape for Placed<S> {
 fn wrong_type<S: Shape>(
     shape: &S,
     key: &str,
-    value: &Spanned<DeValue<'_>>,
+    value: &Written<'_>,
     report: &mut Report,
 ) -> Option<S::Value> {
     let found = match value.get_ref() {
@@ -349,7 +344,7 @@ fn wrong_type<S: Shape>(
 fn out_of_bounds<S: Shape>(
     shape: &S,
     key: &str,
-    value: &Spanned<DeValue<'_>>,
+    value: &Written<'_>,
     label: String,
     report: &mut Report,
 ) -> Option<S::Value> {

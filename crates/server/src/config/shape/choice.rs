@@ -3,12 +3,11 @@
 use serde_json::{Value, json};
 use tidegate_world::param::Entry;
 use tidegate_world::{Kind, Registry};
-use toml::Spanned;
 use toml::de::DeValue;
 
 use super::wrong_type;
 use crate::config::diagnostic::{Report, alternatives, in_quotes, nearest, quoted, suggestion};
-use crate::config::knob::Shape;
+use crate::config::knob::{Shape, Written};
 
 /// A value that is one of a set of words.
 pub struct Choice<T: 'static> {
@@ -33,7 +32,7 @@ impl<T: Copy + PartialEq> Shape for Choice<T> {
         one_of(self.words.iter().map(|(name, _)| *name))
     }
 
-    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<T> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<T> {
         let names: Vec<_> = self.words.iter().map(|(name, _)| *name).collect();
         let index = chosen(self, &names, self.reserved, key, value, report)?;
         Some(self.words[index].1)
@@ -58,12 +57,7 @@ impl<K: Kind> Shape for Named<K> {
         one_of(self.0.names())
     }
 
-    fn read(
-        &self,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        report: &mut Report,
-    ) -> Option<&'static Entry<K>> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<Self::Value> {
         let names: Vec<_> = self.0.names().collect();
         Some(self.0[chosen(self, &names, &[], key, value, report)?])
     }
@@ -94,12 +88,7 @@ impl<K: Kind> Shape for NamedOr<K> {
         one_of(self.names())
     }
 
-    fn read(
-        &self,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        report: &mut Report,
-    ) -> Option<Self::Value> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<Self::Value> {
         let names: Vec<_> = self.names().collect();
         Some(self.0.get(chosen(self, &names, &[], key, value, report)?).copied())
     }
@@ -124,7 +113,7 @@ fn chosen<S: Shape>(
     names: &[&'static str],
     reserved: &[(&str, &str)],
     key: &str,
-    value: &Spanned<DeValue<'_>>,
+    value: &Written<'_>,
     report: &mut Report,
 ) -> Option<usize> {
     let DeValue::String(written) = value.get_ref() else {

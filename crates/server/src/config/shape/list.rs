@@ -1,12 +1,11 @@
 //! Keys whose value is a list.
 
 use serde_json::{Value, json};
-use toml::Spanned;
 use toml::de::DeValue;
 
 use super::wrong_type;
 use crate::config::diagnostic::Report;
-use crate::config::knob::Shape;
+use crate::config::knob::{Shape, Written};
 
 /// A list whose values all have the same type and bounds.
 pub struct List<S> {
@@ -23,12 +22,7 @@ impl<S: Shape> Shape for List<S> {
         format!("a list, each {}", self.of.describe())
     }
 
-    fn read(
-        &self,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        report: &mut Report,
-    ) -> Option<Self::Value> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<Self::Value> {
         let DeValue::Array(items) = value.get_ref() else {
             if let DeValue::String(written) = value.get_ref() {
                 let help = format!("write `{key} = [{written:?}]`");
@@ -71,12 +65,7 @@ impl<S: Shape> Shape for OneOrMore<S> {
         format!("{}, or a list of them", self.0.of.describe())
     }
 
-    fn read(
-        &self,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        report: &mut Report,
-    ) -> Option<Self::Value> {
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<Self::Value> {
         match value.get_ref() {
             DeValue::Array(items) if items.is_empty() => {
                 let help = format!("write {}", self.describe());
