@@ -22,17 +22,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
             ("response", &counters.received_response),
         ],
     );
-    labelled(
-        &UDP_LOST,
-        "cause",
-        &[
-            ("full", &counters.send_full),
-            ("too_large", &counters.send_too_large),
-            ("unreachable", &counters.send_unreachable),
-            ("refused", &counters.send_refused),
-            ("no_listener", &counters.send_homeless),
-        ],
-    );
+    labelled(&UDP_LOST, "cause", &counters.send_failures());
     labelled(
         &LIMITED,
         "limit",
