@@ -15,8 +15,6 @@ pub struct Counters {
     pub received_invite: Counter,
     /// Datagrams received from the sockets for responses.
     pub received_response: Counter,
-    /// Bytes received, without UDP and IP headers.
-    pub received_bytes: Counter,
     /// Datagrams received that were longer than an ordinary buffer.
     pub received_large: Counter,
     /// Datagrams dropped because no buffer could hold them whole.
@@ -35,14 +33,11 @@ pub struct Counters {
     pub receive_errors: Counter,
     /// Datagrams sent.
     pub sent: Counter,
-    /// Bytes sent, without UDP and IP headers.
-    pub sent_bytes: Counter,
     /// Batches sent: several datagrams to one destination, passed to the kernel as one packet.
     pub sent_gso_batches: Counter,
     /// Datagrams sent in batches. They are included in `sent`.
     pub sent_in_gso_batches: Counter,
-    /// Bytes of white space added to datagrams so that they could join a batch. They are included
-    /// in `sent_bytes`.
+    /// Bytes of white space added to datagrams so that they could join a batch.
     pub sent_padding: Counter,
     /// Datagrams not sent because the send buffer or the device's queue stayed full.
     pub send_full: Counter,
@@ -119,12 +114,10 @@ pub struct Counters {
     pub handshake_cpu_ns: Counter,
     /// ICMP reports passed to the core.
     pub icmp_reports: Counter,
-    /// Failures not passed to the core because too many came at once.
+    /// Failed sends of datagrams not passed to the core because too many came at once.
     pub failures_lost: Counter,
     /// Messages handed to other shards.
     pub handoffs_out: Counter,
-    /// Messages taken over from other shards.
-    pub handoffs_in: Counter,
     /// Messages not handed off, because the queue of the other shard was full, because the other
     /// shard has ended, or because there is no such shard. Those of connections go back to the core.
     /// All others are lost.

@@ -111,7 +111,6 @@ impl Dispatch {
         );
         *saw_report |= flushed.saw_report;
         counters.sent.add(flushed.sent);
-        counters.sent_bytes.add(flushed.bytes);
         counters.sent_gso_batches.add(flushed.gso_batches);
         counters.sent_in_gso_batches.add(flushed.in_gso_batches);
         counters.sent_padding.add(flushed.padding);

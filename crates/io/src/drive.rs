@@ -328,11 +328,8 @@ impl<M: Machine> Drive<M> {
     }
 
     fn take_handoffs<C: Core>(&mut self, core: &mut C) -> bool {
-        for taken in 0..self.limits.handoffs {
-            let Some(input) = self.handoffs.take(&self.pool) else {
-                self.counters.handoffs_in.add(taken as u64);
-                return false;
-            };
+        for _ in 0..self.limits.handoffs {
+            let Some(input) = self.handoffs.take(&self.pool) else { return false };
             let now = self.machine.now();
             match input {
                 HandoffInput::Received(received) => core.offer(now, received),
@@ -341,7 +338,6 @@ impl<M: Machine> Drive<M> {
             }
             self.gather(core);
         }
-        self.counters.handoffs_in.add(self.limits.handoffs as u64);
         self.counters.limited_handoffs.add(1);
         true
     }

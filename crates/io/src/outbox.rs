@@ -29,8 +29,6 @@ const _: () = assert!(BATCH == u64::BITS as usize, "a flush does not keep one bi
 pub struct Flushed {
     /// Number of datagrams sent.
     pub sent: u64,
-    /// Number of bytes of the datagrams sent.
-    pub bytes: u64,
     /// GSO batches sent: several datagrams to one destination in one message to the kernel.
     pub gso_batches: u64,
     /// Datagrams sent in GSO batches.
@@ -215,10 +213,8 @@ impl Outbox {
                         let Outgoing { source, to, ref bytes, .. } = queue[usize::from(entry)];
                         match outcome {
                             SendOutcome::Sent => {
-                                let padding = plan.padding(k, place, bytes.len());
                                 flushed.sent += 1;
-                                flushed.bytes += (bytes.len() + padding) as u64;
-                                flushed.padding += padding as u64;
+                                flushed.padding += plan.padding(k, place, bytes.len()) as u64;
                             }
                             SendOutcome::Full => flushed.full += 1,
                             SendOutcome::Refused(cause, _) => refused(number, source, to, cause),

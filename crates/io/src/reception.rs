@@ -300,11 +300,9 @@ fn offer_all(
     offer: &mut impl FnMut(Timestamp, Received),
 ) {
     let stamps = clock.stamps();
-    let mut bytes = 0;
     let mut drops = None;
     while let Some(datagram) = inbox.take() {
         drops = datagram.drops.or(drops);
-        bytes += datagram.bytes.len() as u64;
         if datagram.bytes.len() > tidegate_world::SMALL {
             counters.received_large.add(1);
         }
@@ -316,7 +314,6 @@ fn offer_all(
         let flow = Flow::udp(local, datagram.remote);
         offer(stamps.now(), Received::new(stamps.arrived(datagram.stamp), flow, datagram.bytes));
     }
-    counters.received_bytes.add(bytes);
     if let Some(drops) = drops {
         watched.count_drops(drops, counters);
     }

@@ -34,12 +34,10 @@ fn each_datagram_comes_back(ip: &str) {
     }
     let (summary, counters) = running.end();
     assert_eq!(summary.ended, Ended::Drained);
-    let bytes = texts.concat().len() as u64;
     let received =
         [&counters.received_invite, &counters.received_ordinary, &counters.received_response];
     assert_eq!(received.map(|counter| counter.get()), [1, 2, 1]);
     assert_eq!((counters.sent.get(), counters.send_dropped()), (4, 0));
-    assert_eq!((counters.received_bytes.get(), counters.sent_bytes.get()), (bytes, bytes));
     assert_eq!(counters.served.get(), 4);
     assert!(counters.wakes.get() > 0 && counters.busy_ns.get() > 0 && counters.idle_ns.get() > 0);
 }
@@ -455,7 +453,7 @@ fn send_failures_are_counted_and_reported() {
     let why = unsent.iter().find(|(to, ..)| *to == nowhere.remote).map(|(_, why, _)| *why);
     assert_eq!(why, Some("nothing can be sent to port 0"), "no system call was made");
     assert_eq!(counters.send_too_large.get(), 1);
-    assert_eq!((counters.sent.get(), counters.handoffs_in.get()), (0, 3));
+    assert_eq!(counters.sent.get(), 0);
 }
 
 #[test]

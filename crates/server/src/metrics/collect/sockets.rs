@@ -55,7 +55,7 @@ static TIME: Family =
     Family::counter("shard_time", "Wall time of a shard, by whether it was busy or idle")
         .in_unit(Unit::Seconds);
 
-static ALONE: [Number<Counters>; 18] = [
+static ALONE: [Number<Counters>; 21] = [
     Number::counter("udp_sent", "Datagrams sent", |c| c.sent.get().into()),
     Number::counter(
         "udp_trains",
@@ -95,9 +95,25 @@ static ALONE: [Number<Counters>; 18] = [
         "Datagrams received that are longer than 2,048 bytes",
         |c| c.received_large.get().into(),
     ),
+    Number::counter(
+        "udp_received_cut",
+        "Datagrams dropped because they are longer than 65,535 bytes",
+        |c| c.received_cut.get().into(),
+    ),
+    Number::counter(
+        "udp_receive_errors",
+        "Receive calls that failed because the system had no memory left, or because of a signal",
+        |c| c.receive_errors.get().into(),
+    ),
     Number::counter("icmp_reports", "Failed deliveries reported by ICMP", |c| {
         c.icmp_reports.get().into()
     }),
+    Number::counter(
+        "send_failures_lost",
+        "Failed sends of datagrams on which Tidegate did not act, for example with a failover, \
+         because too many failed at once",
+        |c| c.failures_lost.get().into(),
+    ),
     Number::counter(
         "crossings",
         "Messages passed to another shard because their call or connection belongs to it",
@@ -125,3 +141,26 @@ static ALONE: [Number<Counters>; 18] = [
         c.pauses.get().into()
     }),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn losses_of_the_driver_are_shown() {
+        let counters = Counters::default();
+        counters.received_cut.add(1);
+        counters.receive_errors.add(2);
+        counters.failures_lost.add(3);
+        let mut metrics = Metrics::new();
+        metrics.add(move |samples| add(samples, "0", &counters));
+        let text = metrics.render();
+        for (name, n) in
+            [("udp_received_cut", 1), ("udp_receive_errors", 2), ("send_failures_lost", 3)]
+        {
+            let line = format!("tidegate_{name}_total{{shard=\"0\"}} {n}\n");
+            assert!(text.contains(&line), "{line} in {text}");
+        }
+    }
+}
