@@ -1,6 +1,6 @@
 //! Packets that enter and leave a core.
 
-use crate::{Buffer, Flow, Timestamp};
+use crate::{Buffer, Flow, Timestamp, unit_enum};
 
 /// A packet that has arrived, in the buffer that the driver filled.
 #[derive(Debug)]
@@ -69,29 +69,32 @@ pub struct Batching {
     pub pad_at: u16,
 }
 
-/// The reason why a packet could not be delivered. For a datagram, the reason may be forged,
-/// because it may come from an ICMP message. For a message on a stream, the local transport itself
-/// reports it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// Nothing listens at the destination port (ICMP port unreachable, or a refused connection).
-    Refused,
-    /// The network or the host is unreachable.
-    Unreachable,
-    /// The packet is larger than the path MTU (EMSGSIZE, ICMP fragmentation needed).
-    TooLarge,
-    /// The connection ended, and data sent on it may not have arrived.
-    Closed,
-    /// The connection that the flow of the packet names no longer exists.
-    Gone,
-    /// A limit is reached, for example on the number of connections, or on the messages that wait
-    /// for a connection or for another shard.
-    Full,
-    /// The packet begins [new work](Transmit::is_new_work), and the peer of its connection reads too
-    /// slowly.
-    BackedUp,
-    /// Any other reason, such as another error of the kernel.
-    Other,
+unit_enum! {
+    /// The reason why a packet could not be delivered. For a datagram, the reason may be forged,
+    /// because it may come from an ICMP message. For a message on a stream, the local transport
+    /// itself reports it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Cause {
+        /// Nothing listens at the destination port (ICMP port unreachable, or a refused
+        /// connection).
+        Refused,
+        /// The network or the host is unreachable.
+        Unreachable,
+        /// The packet is larger than the path MTU (EMSGSIZE, ICMP fragmentation needed).
+        TooLarge,
+        /// The connection ended, and data sent on it may not have arrived.
+        Closed,
+        /// The connection that the flow of the packet names no longer exists.
+        Gone,
+        /// A limit is reached, for example on the number of connections, or on the messages that
+        /// wait for a connection or for another shard.
+        Full,
+        /// The packet begins [new work](Transmit::is_new_work), and the peer of its connection
+        /// reads too slowly.
+        BackedUp,
+        /// Any other reason, such as another error of the kernel.
+        Other,
+    }
 }
 
 /// Maximum number of bytes of a lost datagram that a [`Failure`] quotes. An ICMP error over IPv4

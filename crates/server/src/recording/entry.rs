@@ -36,6 +36,21 @@ const IS_SHED_REFUSED: u8 = 1;
 /// The flag for `ends_service`.
 const ENDS_SERVICE: u8 = 2;
 
+// The place of a value in its list is its code. Codes are never renumbered: add new values at the
+// end.
+const TRANSPORTS: [Transport; Transport::ALL.len()] = {
+    use Transport::*;
+    [Udp, Tcp, Tls, Ws, Wss]
+};
+const CAUSES: [Cause; Cause::ALL.len()] = {
+    use Cause::*;
+    [Refused, Unreachable, TooLarge, Other, Closed, Gone, Full, BackedUp]
+};
+const CLOSE_CAUSES: [CloseCause; CloseCause::ALL.len()] = {
+    use CloseCause::*;
+    [Asked, Ended, CutOff, Reset, Refused, Unreachable, TimedOut, Garbled, Other, Insecure]
+};
+
 /// Appends an input: its kind, its time, and the data of its kind.
 pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
     let mut begin = |kind: u8| {
@@ -55,16 +70,7 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
         Input::Failed(Failure { flow, cause, quote }) => {
             begin(FAILED);
             put_flow(out, *flow);
-            out.push(match cause {
-                Cause::Refused => 0,
-                Cause::Unreachable => 1,
-                Cause::TooLarge => 2,
-                Cause::Other => 3,
-                Cause::Closed => 4,
-                Cause::Gone => 5,
-                Cause::Full => 6,
-                Cause::BackedUp => 7,
-            });
+            out.push(byte_of(&CAUSES, *cause));
             put_bytes(out, quote);
         }
         Input::Load(load) => {
@@ -112,7 +118,7 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
         Input::Closed(id, cause) => {
             begin(CLOSED);
             out.extend(id.get().to_le_bytes());
-            out.push(close_cause(*cause));
+            out.push(byte_of(&CLOSE_CAUSES, *cause));
         }
         Input::Writable(id) => {
             begin(WRITABLE);
@@ -142,17 +148,7 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
         TIMEOUT => Input::Timeout,
         FAILED => {
             let flow = take_flow(rest)?;
-            let cause = match take_u8(rest)? {
-                0 => Cause::Refused,
-                1 => Cause::Unreachable,
-                2 => Cause::TooLarge,
-                3 => Cause::Other,
-                4 => Cause::Closed,
-                5 => Cause::Gone,
-                6 => Cause::Full,
-                7 => Cause::BackedUp,
-                _ => return None,
-            };
+            let cause = take_one_of(rest, &CAUSES)?;
             let quote = take_bytes(rest, LARGE)?;
             Input::Failed(Failure { flow, cause, quote: quote.into() })
         }
@@ -190,9 +186,7 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
         CONNECTED => Input::Connected(take_flow(rest)?),
         CLOSED => {
             let id = ConnectionId::new(take_u32(rest)?)?;
-            let cause = take_u8(rest)?;
-            let cause = CloseCause::ALL.into_iter().find(|known| close_cause(*known) == cause)?;
-            Input::Closed(id, cause)
+            Input::Closed(id, take_one_of(rest, &CLOSE_CAUSES)?)
         }
         WRITABLE => Input::Writable(ConnectionId::new(take_u32(rest)?)?),
         _ => return None,
@@ -207,7 +201,7 @@ fn put_time(out: &mut Vec<u8>, at: Timestamp) {
 /// Appends a flow: the transport and both addresses, and, except for UDP, the number of the
 /// connection (0 for none).
 fn put_flow(out: &mut Vec<u8>, Flow { transport, local, remote, connection }: Flow) {
-    out.push(transport_byte(transport));
+    out.push(byte_of(&TRANSPORTS, transport));
     for address in [local, remote] {
         match address {
             SocketAddr::V4(address) => {
@@ -228,29 +222,9 @@ fn put_flow(out: &mut Vec<u8>, Flow { transport, local, remote, connection }: Fl
     }
 }
 
-fn transport_byte(transport: Transport) -> u8 {
-    match transport {
-        Transport::Udp => 0,
-        Transport::Tcp => 1,
-        Transport::Tls => 2,
-        Transport::Ws => 3,
-        Transport::Wss => 4,
-    }
-}
-
-fn close_cause(cause: CloseCause) -> u8 {
-    match cause {
-        CloseCause::Asked => 0,
-        CloseCause::Ended => 1,
-        CloseCause::CutOff => 2,
-        CloseCause::Reset => 3,
-        CloseCause::Refused => 4,
-        CloseCause::Unreachable => 5,
-        CloseCause::TimedOut => 6,
-        CloseCause::Garbled => 7,
-        CloseCause::Other => 8,
-        CloseCause::Insecure => 9,
-    }
+/// Returns the code of `value`, which is its place in `codes`.
+fn byte_of<T: PartialEq>(codes: &[T], value: T) -> u8 {
+    codes.iter().position(|known| *known == value).expect("every value has a code") as u8
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -277,13 +251,16 @@ fn take_u32(rest: &mut &[u8]) -> Option<u32> {
     take_array(rest).map(u32::from_le_bytes)
 }
 
+fn take_one_of<T: Copy>(rest: &mut &[u8], codes: &[T]) -> Option<T> {
+    codes.get(usize::from(take_u8(rest)?)).copied()
+}
+
 fn take_time(rest: &mut &[u8]) -> Option<Timestamp> {
     take_array(rest).map(u64::from_le_bytes).map(Timestamp::from_nanos)
 }
 
 fn take_flow(rest: &mut &[u8]) -> Option<Flow> {
-    let transport = take_u8(rest)?;
-    let transport = Transport::ALL.into_iter().find(|known| transport_byte(*known) == transport)?;
+    let transport = take_one_of(rest, &TRANSPORTS)?;
     let (local, remote) = (take_address(rest)?, take_address(rest)?);
     let connection = match transport {
         Transport::Udp => None,

@@ -30,13 +30,7 @@ fn connection() -> impl Strategy<Value = ConnectionId> {
 }
 
 fn cause() -> impl Strategy<Value = Cause> {
-    prop_oneof![
-        Just(Cause::Refused),
-        Just(Cause::Unreachable),
-        Just(Cause::TooLarge),
-        Just(Cause::BackedUp),
-        Just(Cause::Other)
-    ]
+    prop::sample::select(&Cause::ALL[..])
 }
 
 fn ip() -> impl Strategy<Value = IpAddr> {
