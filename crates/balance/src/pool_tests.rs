@@ -142,9 +142,10 @@ fn requests_without_a_response_until_the_end_of_maintenance_do_not_count() {
     backend.set_admin_state(at(20), AdminState::Maintenance);
     assert_eq!(backend.on_silent(at(40), at(30)), 0);
     backend.set_admin_state(at(50), AdminState::InService);
+    assert_eq!(backend.on_silent(at(60), at(45)), 0, "sent before the end");
     assert_eq!(backend.state(at(60)).0, State::Up);
     assert_eq!(backend.on_silent(at(80), at(70)), 1);
-    assert_eq!(backend.failures(), 3, "all of them are counted for operators");
+    assert_eq!(backend.failures(), 4, "all of them are counted for operators");
 }
 
 #[test]

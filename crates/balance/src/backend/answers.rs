@@ -92,8 +92,8 @@ impl Backend {
     }
 
     /// Records that a request sent at `since` is still unanswered. Returns the number of
-    /// consecutive unanswered requests, or 0 if the back end has answered another request since
-    /// then, or is in maintenance.
+    /// consecutive unanswered requests, or 0 if the request does not count: the back end has
+    /// answered another request since then, is in maintenance, or was put into service later.
     ///
     /// Unanswered requests alone do not take a back end down. The server may have crashed, or it
     /// may ignore this request. A probe distinguishes the two cases.
@@ -102,7 +102,8 @@ impl Backend {
             return 0;
         }
         self.load.failures.fetch_add(1, Relaxed);
-        if self.admin_state() == AdminState::Maintenance {
+        let (admin_state, set_at) = self.load.health.admin_state();
+        if admin_state == AdminState::Maintenance || since < set_at {
             return 0;
         }
         // If two shards record a request at the same time, one of the requests may not be counted.
