@@ -37,6 +37,7 @@ fn each_datagram_comes_back(ip: &str) {
     let received =
         [&counters.received_invite, &counters.received_ordinary, &counters.received_response];
     assert_eq!(received.map(|counter| counter.get()), [1, 2, 1]);
+    assert_eq!(counters.received(), 4);
     assert_eq!((counters.sent.get(), counters.send_dropped()), (4, 0));
     assert_eq!(counters.served.get(), 4);
     assert!(counters.wakes.get() > 0 && counters.busy_ns.get() > 0 && counters.idle_ns.get() > 0);
