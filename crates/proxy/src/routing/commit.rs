@@ -23,7 +23,7 @@ use crate::routing::select::{
     NewRequest, Selected, check_room, check_transaction_room, demand_of, select, take_at,
 };
 use crate::routing::target_choice::TargetChoice;
-use crate::routing::tier::{choose_tier, tier};
+use crate::routing::tier::{choose_tier, count_call, tier};
 use crate::settings::BackendRef;
 use crate::state::{Room, RoutingState};
 use crate::step::{SourceEvidence, Step};
@@ -87,6 +87,9 @@ pub(crate) fn commit(
             step.pool = Some(to.pool);
             let address = step.snapshot.backend(to).address().ok_or(Rejection::NO_ADDRESS)?;
             let admission = check_restriction(step, input, CallRef::NONE, to, address)?;
+            if known.is_new {
+                count_call(step, request);
+            }
             let target = Target::new(step.snapshot.transport(to.pool), address);
             let tier = tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE);
             NextHop { admission: Some(admission), ..NextHop::to(target, tier) }
@@ -252,7 +255,7 @@ fn begin_at_any(
     let entry = hold(step, call, fingerprint, request.identity, backend_ref)?;
     record_source(step, entry, &received.flow);
     if call.is_none() && is_new {
-        choose_tier(step, room, backend_ref.pool, entry);
+        choose_tier(step, room, request, backend_ref.pool, entry);
     }
     let mut hop = toward(step, backend_ref, entry)?;
     hop.choice = is_new.then_some((backend_ref.pool, key));
@@ -285,7 +288,7 @@ fn begin_at(
             let entry = hold(step, call, fingerprint, request.identity, backend_ref)?;
             record_source(step, entry, &received.flow);
             if call.is_none() {
-                choose_tier(step, room, backend_ref.pool, entry);
+                choose_tier(step, room, request, backend_ref.pool, entry);
             }
             entry
         }
@@ -357,10 +360,15 @@ fn enter_outward_call(
         (Some(call), _) => Ok(call),
         (None, Some(backend_ref)) if request.method == Method::Invite => {
             let call = hold(step, None, known.fingerprint, request.identity, backend_ref)?;
-            choose_tier(step, room, backend_ref.pool, call);
+            choose_tier(step, room, request, backend_ref.pool, call);
             Ok(call)
         }
-        (None, _) => Ok(CallRef::NONE),
+        (None, _) => {
+            if known.is_new {
+                count_call(step, request);
+            }
+            Ok(CallRef::NONE)
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! The tier of a call: with or without transactions.
 
 use tidegate_control::Tier;
+use tidegate_sip::Method;
 
 use crate::dialog::{CallRef, Calls};
+use crate::message::request::Request;
 use crate::settings::Mode;
 use crate::snapshot::Snapshot;
 use crate::state::Room;
@@ -27,18 +29,32 @@ pub(crate) fn tier(snapshot: &Snapshot, calls: &Calls, pool: u16, call: CallRef)
     }
 }
 
-/// Chooses the tier of a new call in `pool`.
+/// Chooses the tier of a call in `pool` that begins with `request`.
 ///
 /// RFC 3261 §16.1: "A stateful proxy MAY transition to stateless operation at any time during the
 /// processing of a request, so long as it did not do anything that would otherwise prevent it from
 /// being stateless initially (forking, for example, or generation of a 100 response)." The tier is
 /// chosen before the proxy forks or generates a response, and for the whole call.
-pub(crate) fn choose_tier(step: &mut Step<'_>, room: Room, pool: u16, call: CallRef) {
+pub(crate) fn choose_tier(
+    step: &mut Step<'_>,
+    room: Room,
+    request: &Request<'_>,
+    pool: u16,
+    call: CallRef,
+) {
     let has_room = !room.has_its_share && !room.is_full_for_new;
     if step.snapshot.pool(pool).mode != Mode::Adaptive {
-        step.routing.tiering.on_begun();
+        count_call(step, request);
     } else if let Some(tier) = step.routing.tiering.choose(has_room) {
         step.routing.calls.serve_in(call, tier);
     }
     step.counters().served(tier(step.snapshot, &step.routing.calls, pool, call)).add(1);
+}
+
+/// Counts the call that begins with `request` and whose tier is not chosen, because its messages
+/// are measured too. Other requests, such as REGISTER, are no calls.
+pub(crate) fn count_call(step: &mut Step<'_>, request: &Request<'_>) {
+    if request.method == Method::Invite {
+        step.routing.tiering.on_begun();
+    }
 }
