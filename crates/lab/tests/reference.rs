@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tidegate_lab::cost::Capacity;
 use tidegate_lab::scenario::{Scenario, reference};
 
 fn root() -> PathBuf {
@@ -18,6 +19,16 @@ fn the_committed_reference_is_not_stale() {
     }
     let text = fs::read_to_string(committed).unwrap_or_default();
     assert!(text == reference(), "docs/scenarios.md is stale: run this test with TIDEGATE_BLESS=1");
+}
+
+#[test]
+fn the_example_in_the_reference_is_right() {
+    let text = reference();
+    let (_, rest) = text.split_once("```toml\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    let scenario = Scenario::parse(Path::new("example.toml"), example.as_bytes());
+    let scenario = scenario.unwrap_or_else(|wrong| panic!("{wrong}"));
+    assert_eq!(Capacity::under(&scenario.conditions).cps.round(), 200.0);
 }
 
 #[test]

@@ -140,7 +140,35 @@ A scenario is one experiment: a workload, the configurations to compare, and the
 `scenarios/`. `[emulate]`, and `overload` of a variant, have the same keys as the tables `[emulate]`
 and `[overload]` of [the configuration](configuration.md).
 
-A file begins with `title = \"…\"`, one line that says what the scenario shows.
+A file begins with `title = \"…\"`, one line that says what the scenario shows. It needs at least
+one `[[variant]]`, and `[emulate]` with costs above 0, because the costs determine the capacity, and
+loads are multiples of the capacity. The smallest useful file:
+
+```toml
+title = \"tide against no control\"
+
+[sweep]
+load = [0.5, 1, 2, 5]
+
+# A call is six messages of 833 µs, 5 ms in all, so the capacity is 200 calls/s.
+[emulate]
+offer_us = 80
+serve_us = 753
+reject_us = 40
+
+[[variant]]
+overload = { law = \"none\", queue = \"fifo\" }
+
+[[variant]]
+overload = { law = \"tide\" }
+
+[[expect]]
+variant = \"tide (arrival, class)\"
+goodput_of_bound_min = 0.8
+```
+
+`tidegate lab list scenarios --dir DIR` reports the errors of all files in `DIR` without running
+them.
 ";
 
 /// Returns the reference documentation of every table and key, in Markdown.
