@@ -54,8 +54,8 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) 
 
 static BEGUN: Family = Family::counter(
     "connections_begun",
-    "Connections that became usable, by the side that opened \
-                                          the connection",
+    "Connections that began. by=peer: accepted, before the handshake of TLS or of a WebSocket. \
+     by=tidegate: opened and usable",
 );
 static CLOSED: Family = Family::counter(
     "connections_closed",
@@ -64,11 +64,12 @@ static CLOSED: Family = Family::counter(
      `first_seconds`. memory: incomplete or unread messages took too much memory. cut_off: the \
      peer did not read the last messages in time. idle: no message began within `idle_seconds` or \
      `first_seconds`. evicted: others had to be opened, and `opened_max` was nearly reached. \
-     stalled: the peer did not read 64 KiB within `stall_seconds`",
+     stalled: the peer did not read 64 KiB within `stall_seconds`. Such a connection counts as \
+     cut_off too if the peer does not read while the connection is being closed",
 );
 static FAILED: Family = Family::counter(
     "connections_failed",
-    "Connections that did not become usable, by cause. limit: `accepted_max`, `per_source_max` or \
+    "Connections that did not begin, by cause. limit: `accepted_max`, `per_source_max` or \
      `opened_max` was reached. unreachable: Tidegate could not open the connection. late: the \
      connection waited too long to be accepted, because Tidegate was overloaded. lost: the \
      connection failed while Tidegate accepted it",
@@ -117,7 +118,11 @@ static DRIVER: [Number<Counters>; 7] = [
         |c: &Counters| c.stream_received_bytes.get().into(),
     )
     .in_unit(Unit::Bytes),
-    Number::counter("stream_sent", "Messages sent on connections", |c| c.stream_sent.get().into()),
+    Number::counter(
+        "stream_sent",
+        "Messages given to connections. If a connection ends, its peer may not get the last ones",
+        |c| c.stream_sent.get().into(),
+    ),
     Number::counter(
         "stream_sent_size",
         "Length of messages sent on connections",
@@ -150,7 +155,8 @@ static TABLE: [Number<ConnectionCounters>; 4] = [
     ),
     Number::counter(
         "stream_unsent",
-        "Messages over TCP, TLS and WebSockets that could not be sent, for any reason",
+        "Messages over TCP, TLS and WebSockets that were given to no connection: returned, overflow, \
+         and those for which there was no connection",
         |c| c.unsent.get().into(),
     ),
     Number::counter(
