@@ -415,7 +415,8 @@ impl<M: Machine> Drive<M> {
         let heard = !self.commands.is_empty() || !self.resolver.is_empty();
         if stopped || heard || !self.handoffs.is_empty() {
             waker.get_up(false);
-            return Ok(Ready::NONE);
+            // Handoffs may come in every turn, so the sockets must be read in the meantime.
+            return Ok(Ready::UNKNOWN);
         }
         let timeout = (until != Timestamp::NEVER).then(|| until.since(now));
         let (slept, rung) = self.machine.sleep(waker, timeout);
