@@ -356,6 +356,12 @@ impl Backend {
         self.admin_state() == AdminState::InService && self.is_somewhere()
     }
 
+    /// Returns whether requests alone exclude the back end, so that it may be
+    /// [spared](crate::Pool::spare).
+    pub fn is_excluded_by_requests(&self, now: Timestamp) -> bool {
+        self.load.health.excluded_by_requests_at(now).is_some()
+    }
+
     pub(crate) fn health(&self) -> &Health {
         &self.load.health
     }

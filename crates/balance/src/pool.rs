@@ -83,10 +83,9 @@ impl Pool {
     /// Returns whether any back end of the pool is up, or would be up if it were
     /// [spared](Self::spare).
     pub fn can_be_up(&self, now: Timestamp) -> bool {
-        let is_excluded_by_requests =
-            |backend: &Backend| backend.health().excluded_by_requests_at(now).is_some();
         self.backends.iter().any(|backend| {
-            backend.is_in_service() && (backend.is_clear(now) || is_excluded_by_requests(backend))
+            backend.is_in_service()
+                && (backend.is_clear(now) || backend.is_excluded_by_requests(now))
         })
     }
 

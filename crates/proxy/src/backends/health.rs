@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use hashbrown::HashSet;
-use tidegate_balance::{Parties, UNTIL_PROBED};
+use tidegate_balance::{Backend, Parties, UNTIL_PROBED};
 use tidegate_sip::{Host, Uri};
 use tidegate_world::Timestamp;
 
@@ -86,6 +86,11 @@ pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: B
 /// If two shards call this function at the same time, one may undo the result of the other, until
 /// the next exclusion.
 pub(crate) fn spare(now: Timestamp, snapshot: &Snapshot) -> bool {
+    // Each request that finds no back end up calls this function, also if only probes have failed.
+    let matters = |backend: &Backend| backend.is_spared() || backend.is_excluded_by_requests(now);
+    if !snapshot.backend_refs().any(|(_, backend)| matters(backend)) {
+        return false;
+    }
     let mut spared = HashSet::new();
     for (pool, settings) in (0..).zip(&snapshot.pools) {
         let mut backups = snapshot.and_backups(pool).skip(1);
