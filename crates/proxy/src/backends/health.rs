@@ -5,6 +5,7 @@
 //! probe detects a dead back end before a caller does, and also detects its return. The state of a
 //! back end is [`tidegate_balance::State`].
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tidegate_balance::{Backend, Parties, UNTIL_PROBED};
 use tidegate_sip::{Host, Uri};
 use tidegate_world::Timestamp;
 
+use crate::message::address_of_record::unescaped;
 use crate::message::request::Request;
 use crate::network::networks_of;
 use crate::settings::BackendRef;
@@ -32,15 +34,21 @@ pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration
 /// The callee is the user of the Request-URI, because back ends find the callee by this user, while
 /// a To header may contain anything.
 pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>) -> Parties {
-    let Uri { user, host, text, .. } = request.uri;
-    let user = user.map(|user| user.split(|&b| b == b';').next().unwrap_or(user));
-    let destination = match (user, host) {
-        (Some(user), _) => snapshot.keys.call.hash(&[user]),
+    let Uri { host, text, .. } = request.uri;
+    let destination = match (number_of(&request.uri), host) {
+        (Some(number), _) => snapshot.keys.call.hash(&[&number]),
         (None, Some(Host::Name(name))) => snapshot.keys.call.hash(&[b"", name]),
         (None, _) => snapshot.keys.call.hash(&[b"", text]),
     };
     let source = snapshot.keys.call.hash(&[&subscriber_of(source).to_be_bytes()]);
     Parties::of(source, destination)
+}
+
+/// Returns the called number: the user without parameters and escapes, as a registrar reads it (RFC
+/// 3261 §10.3). Otherwise one number could count as many.
+fn number_of<'a>(uri: &Uri<'a>) -> Option<Cow<'a, [u8]>> {
+    let user = uri.user?;
+    Some(unescaped(user.split(|&b| b == b';').next().unwrap_or(user)))
 }
 
 /// Returns the number of the IPv4 address or of the IPv6 /56 that counts as one caller. One
@@ -110,6 +118,15 @@ pub(crate) fn spare(now: Timestamp, snapshot: &Snapshot) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// RFC 3261 §10.3 item 5: "any escaped characters MUST be converted to their unescaped form".
+    #[test]
+    fn one_number_counts_once_in_any_spelling() {
+        for text in ["sip:alice@a.example", "sip:al%69ce@b.example", "sip:%61lice;x=1@a.example"] {
+            let uri = Uri::parse(text.as_bytes()).unwrap();
+            assert_eq!(number_of(&uri).as_deref(), Some(&b"alice"[..]), "{text}");
+        }
+    }
 
     /// RFC 6177 §2: a site may have a whole /56.
     #[test]

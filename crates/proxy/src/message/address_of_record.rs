@@ -1,5 +1,6 @@
 //! Addresses of record, in the canonical form by which look-ups find a user.
 
+use std::borrow::Cow;
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ pub fn address_of_record(uri: &Uri<'_>) -> Option<Arc<[u8]>> {
     let (user, host) = (uri.user?, uri.host?);
     let mut key = Vec::with_capacity(b"sip:".len() + uri.text.len());
     key.extend_from_slice(b"sip:");
-    unescape(user, &mut key);
+    key.extend_from_slice(&unescaped(user));
     key.push(b'@');
     match host {
         Host::Name(name) => {
@@ -39,11 +40,14 @@ pub fn address_of_record(uri: &Uri<'_>) -> Option<Arc<[u8]>> {
     Some(key.into())
 }
 
-/// Appends `text` with its escapes (`%` and two hexadecimal digits) resolved. A `%` without two
+/// Returns `text` with its escapes (`%` and two hexadecimal digits) resolved. A `%` without two
 /// hexadecimal digits is kept.
-fn unescape(text: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn unescaped(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.contains(&b'%') {
+        return text.into();
+    }
     let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
-    let mut rest = text;
+    let (mut out, mut rest) = (Vec::with_capacity(text.len()), text);
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;
         let escaped = match after {
@@ -58,6 +62,7 @@ fn unescape(text: &[u8], out: &mut Vec<u8>) {
             None => out.push(byte),
         }
     }
+    out.into()
 }
 
 #[cfg(test)]

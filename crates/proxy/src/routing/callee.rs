@@ -4,18 +4,21 @@ use arrayvec::ArrayVec;
 use tidegate_sip::{Host, NameAddr};
 
 use crate::keys::Keyed;
+use crate::message::address_of_record::unescaped;
 
 /// Returns a hash of the callee: the user and host in the To header field. Paper 003
 /// (docs/papers.md), §II, calls this user the receiver of the call.
 ///
-/// RFC 3261 §19.1.4: the user is case-sensitive, and the host is not. Port and parameters are
-/// ignored, because they do not distinguish users. For a `tel:` URI, which has no host, the number
+/// RFC 3261 §19.1.4: the user is case-sensitive, and the host is not. §10.3 item 5: "any escaped
+/// characters MUST be converted to their unescaped form". §25.1: a host name may end with a dot.
+/// Port and parameters are ignored, because they do not distinguish users. For a `tel:` URI, which has no host, the number
 /// is hashed, and for any other URI without a host the whole text.
 pub(crate) fn callee(keyed: &Keyed, to: &NameAddr<'_>) -> u64 {
     let Ok(uri) = to.parse_uri() else { return keyed.hash(&[to.uri]) };
-    let user = uri.user.unwrap_or_default();
+    let user = &*unescaped(uri.user.unwrap_or_default());
     match uri.host {
         Some(Host::Name(name)) => {
+            let name = name.strip_suffix(b".").unwrap_or(name);
             let lower: ArrayVec<u8, NAME_MAX> =
                 name.iter().take(NAME_MAX).map(u8::to_ascii_lowercase).collect();
             keyed.hash(&[user, &lower])
@@ -46,6 +49,7 @@ mod tests {
             "<sip:alice@example.com:5070;transport=udp>",
             "sip:alice@example.com;tag=1",
             "<sips:alice@example.com>",
+            "<sip:al%69ce@example.com.>",
         ] {
             assert_eq!(hash(same), alice, "{same}");
         }

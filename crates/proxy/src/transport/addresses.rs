@@ -543,7 +543,12 @@ fn port_of(uri: &Uri<'_>) -> u16 {
     uri.port.unwrap_or_else(usual)
 }
 
-/// Returns whether `host` is the host configured as `name`, in any spelling.
+/// Returns whether `host` is the host configured as `name`, in any spelling. RFC 3261 §25.1: a host
+/// name may end with a dot. A configured name does not.
 pub(crate) fn is_host(host: &Host<'_>, name: &str) -> bool {
-    Host::parse(name.as_bytes()).is_some_and(|named| named.eq_ignore_case(host))
+    let host = match *host {
+        Host::Name(text) => Host::Name(text.strip_suffix(b".").unwrap_or(text)),
+        address => address,
+    };
+    Host::parse(name.as_bytes()).is_some_and(|named| named.eq_ignore_case(&host))
 }

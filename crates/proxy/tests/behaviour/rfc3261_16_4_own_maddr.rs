@@ -1,6 +1,6 @@
 //! RFC 3261 §16.4, §16.6: parts that a forwarded Request-URI must not have.
 
-use crate::script::{BACKEND_A, CALLER, PROXY, Script, Sent, address, request};
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Script, Sent, address, request};
 use tidegate_balance::Policy;
 use tidegate_proxy::{Listener, Rule, RuleTarget, Senders};
 
@@ -79,6 +79,8 @@ fn an_maddr_elsewhere_does_not_lead_to_the_pool_of_the_domain() {
         settings.rules = vec![rule(Senders::Any), rule(Senders::Pool)];
     });
     assert_eq!(sent(&mut s, "sip:bob@example.com", "c1").to, address(BACKEND_A));
+    // §25.1: a host name may end with a dot.
+    assert_eq!(sent(&mut s, "sip:bob@Example.com.", "c0").to, address(BACKEND_B));
     let other = "sip:bob@example.com;maddr=203.0.113.9";
     assert_eq!(s.status(CALLER, &request("INVITE", other, "c2", 1, "")), 403);
     // §16.5: "If the Request-URI of the request contains an maddr parameter, the Request-URI MUST be
