@@ -84,6 +84,7 @@ fn branch_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index
     let branch = &mut context.branches[index];
     let target = branch.target;
     let timing = step.snapshot.timing(target.transport);
+    let was_unanswered = branch.client.is_unanswered();
     let (client, firing) = branch.client.on_timer(step.now, &timing);
     branch.client = client;
     match firing {
@@ -103,7 +104,7 @@ fn branch_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index
             branch_unreachable(step, context, live, index);
         }
         Firing::Resend => resend(step, context, live, index),
-        Firing::TimedOut => branch_timed_out(step, context, live, index),
+        Firing::TimedOut => branch_timed_out(step, context, live, index, was_unanswered),
     }
     cancel_due(step, context, live, index);
     if context.branches[index].client.is_pending() {
@@ -156,11 +157,23 @@ fn on_silent(step: &mut Step<'_>, context: &Context, live: &mut Live, index: usi
 }
 
 /// Handles a timeout of the client transaction of a branch: Timer B or F (RFC 3261 §17.1).
-fn branch_timed_out(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
+///
+/// RFC 3263 §4.3: a target has failed if the transaction "times out without ever having received any
+/// response, provisional or final". So after a 100, a request other than INVITE goes nowhere else.
+fn branch_timed_out(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    index: usize,
+    was_unanswered: bool,
+) {
     if live.pending[index].is_abandoned {
         return;
     }
     step.counters().timeouts.add(1);
+    if !was_unanswered {
+        return;
+    }
     on_silent(step, context, live, index);
     if !try_next(step, context, live) && context.method == Method::Invite {
         live.consider(Best::own(408));

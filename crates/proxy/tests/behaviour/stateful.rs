@@ -217,6 +217,18 @@ fn a_message_that_a_back_end_has_not_taken_goes_to_the_next() {
     assert_eq!(s.backends.backends()[0].failures(), 1, "its silence counts once");
 }
 
+/// RFC 3263 §4.3: a target fails if the transaction "times out without ever having received any
+/// response, provisional or final".
+#[test]
+fn a_message_that_a_back_end_has_taken_goes_nowhere_else() {
+    let mut s = patient();
+    let out = s.one(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "c1", 1, ""));
+    assert!(s.send(BACKEND_A, &out.answer("100 Trying")).is_empty());
+    s.pass(Duration::from_secs(64));
+    assert!(s.sent().iter().all(|sent| sent.to.to_string() != BACKEND_B));
+    assert_eq!(s.backends.backends()[0].failures(), 0);
+}
+
 /// RFC 3261 §17.1.1.2: "The client transaction MUST be destroyed the instant it enters the
 /// "Terminated" state."
 ///

@@ -3,6 +3,7 @@
 use tidegate_world::Timestamp;
 
 use super::branch::Branch;
+use super::client::State;
 use super::context::Context;
 use super::message::response_to;
 use super::surroundings::Surroundings;
@@ -72,10 +73,13 @@ impl Context {
             around.send(branch.client.to, &branch.client.request);
         }
         let invite = branch.client.is_invite();
+        let is_unanswered = branch.client.state == State::Calling;
         if branch.client.times_out(now) {
             // §16.6 item 7: "If the client transaction reports failure to send the request or a
-            // timeout from its state machine, the proxy continues to the next address".
-            if self.branches[index].is_pending() && self.try_next(around, index) {
+            // timeout from its state machine, the proxy continues to the next address". RFC 3263
+            // §4.3: only if it "times out without ever having received any response, provisional
+            // or final".
+            if is_unanswered && self.branches[index].is_pending() && self.try_next(around, index) {
                 return;
             }
             // §16.7 item 6: "If there are no final responses in the context, the proxy MUST send
