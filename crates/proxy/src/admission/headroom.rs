@@ -38,6 +38,11 @@ pub(crate) fn headroom(now: Timestamp, snapshot: &Snapshot, flow: &Flow) -> Head
             continue;
         }
         is_any_up = true;
+        // If the first back end has no room, the others probably have none either. Then this check
+        // is enough, because spare room is room for a call.
+        if left == Headroom::Priority && !backend.has_headroom(now, Demand::Call) {
+            continue;
+        }
         // Usually the first back end has spare room, so the loop ends here.
         if !is_full && backend.has_spare_headroom(now) {
             left = Headroom::Spare;
