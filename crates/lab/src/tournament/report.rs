@@ -117,16 +117,17 @@ fn means(
     of: impl Fn(&Cell) -> Option<Spread>,
 ) -> report::Table {
     by_bout(results, route, |_, cell| {
-        report::Cell::mean(cell.and_then(&of), factor, digits, cell.map_or("", mark))
+        let mark = cell.map_or("", |cell| mark(cell, route));
+        report::Cell::mean(cell.and_then(&of), factor, digits, mark)
     })
 }
 
-/// Returns the mark for the rank of a law in a bout, or an empty text.
-fn mark(cell: &Cell) -> &'static str {
-    match cell.place {
-        Place::First => " ▲",
-        Place::Tied => " =",
-        Place::Behind => "",
+/// Returns the mark for the rank of a law on `route` in a bout, or an empty text.
+fn mark(cell: &Cell, route: Route) -> &'static str {
+    match cell.place_on(route) {
+        Some(Place::First) => " ▲",
+        Some(Place::Tied) => " =",
+        Some(Place::Behind) | None => "",
     }
 }
 
@@ -141,7 +142,8 @@ fn settled(results: &Results) -> report::Table {
             (Some(_), 0) if can_settle => report::Cell::text("never"),
             (None, _) | (Some(_), 0) => report::Cell::text("–"),
             (Some(cell), _) => {
-                report::Cell::mean(time, 1.0, 2, mark(cell)).of(count, cell.scores.len())
+                let mark = mark(cell, Route::Same);
+                report::Cell::mean(time, 1.0, 2, mark).of(count, cell.scores.len())
             }
         }
     })

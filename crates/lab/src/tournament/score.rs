@@ -93,6 +93,10 @@ pub struct Cell {
     pub others: Option<Spread>,
     /// The rank of the law among all laws on this path.
     pub place: Place,
+    /// The rank of the law among all laws on their own paths. `None` if these are the results on
+    /// the same path of a law that has its own path.
+    #[serde(skip)]
+    pub own_place: Option<Place>,
     /// The score of each run, in the order of the seeds.
     #[serde(skip)]
     pub scores: Vec<Score>,
@@ -114,6 +118,17 @@ pub enum Place {
 
 /// The largest difference in goodput that is ignored, as a fraction of the capacity.
 const ALIKE: f64 = 0.005;
+
+impl Cell {
+    /// Returns the rank of the law among all laws on `route`. Returns `None` if the law does not
+    /// compete there with these results.
+    pub fn place_on(&self, route: Route) -> Option<Place> {
+        match route {
+            Route::Same => (self.route == Route::Same).then_some(self.place),
+            Route::Own => self.own_place,
+        }
+    }
+}
 
 impl Score {
     /// Computes the score of a run.
@@ -192,11 +207,16 @@ pub(super) fn cells(laws: &[&'static str], scores: &[Score]) -> Vec<Cell> {
         let Some(best) = best else { continue };
         let first = cells[best].scores.clone();
         for index in field {
-            if cells[index].route == route {
-                cells[index].place = match index == best {
-                    true => Place::First,
-                    false => place(&first, &cells[index].scores),
-                };
+            let cell = &mut cells[index];
+            let place = match index == best {
+                true => Place::First,
+                false => place(&first, &cell.scores),
+            };
+            if cell.route == route {
+                cell.place = place;
+            }
+            if route == Route::Own {
+                cell.own_place = Some(place);
             }
         }
     }
@@ -218,6 +238,7 @@ fn cell(law: &'static str, route: Route, scores: Vec<Score>) -> Option<Cell> {
         trunk: spread(|score| score.trunk),
         others: spread(|score| score.others),
         place: Place::Behind,
+        own_place: None,
         scores,
     })
 }
@@ -309,6 +330,19 @@ mod tests {
                 ("d", Route::Same, Place::Tied),
             ]
         );
+        // Laws without their own path have another rank where others are on their own paths.
+        let places = cells.iter().map(|cell| (cell.law, cell.place_on(Route::Own)));
+        assert_eq!(
+            places.collect::<Vec<_>>(),
+            [
+                ("a", Some(Place::Tied)),
+                ("b", None),
+                ("b", Some(Place::First)),
+                ("c", Some(Place::Behind)),
+                ("d", Some(Place::Tied)),
+            ]
+        );
+        assert_eq!(cells[2].place_on(Route::Same), None);
         // A single run has no confidence interval, so its difference is not significant.
         let single = [score("a", Route::Same, 1, 0.9), score("b", Route::Same, 1, 0.1)];
         let places: Vec<_> = super::cells(&["a", "b"], &single).iter().map(|c| c.place).collect();
