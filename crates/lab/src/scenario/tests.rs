@@ -383,6 +383,22 @@ fn a_trace_determines_the_load() {
     let profile = text.replace("[server]", "profile = \"instant:3\"\n[server]");
     let said = parse(&profile).expect_err("both say when").to_string();
     assert!(said.contains("a trace cannot have a profile"), "{said}");
+    for keys in ["sources = 2", "trunk = 0.5"] {
+        let several = text.replace("[server]", &format!("{keys}\n[server]"));
+        let said = parse(&several).expect_err("each source has all calls").to_string();
+        assert!(said.contains("a trace needs `sources = 1` and `trunk = 0`"), "{said}");
+    }
+}
+
+#[test]
+fn a_closed_loop_has_one_source() {
+    let limit = RIGHT.replace("[server]", "open_limit = 30\n[server]");
+    let with = |keys: &str| limit.replace("[server]", &format!("{keys}\n[server]"));
+    assert_eq!(parse(&with("sources = 1\ntrunk = 0")).unwrap().conditions.open_limit, Some(30));
+    for keys in ["sources = 50", "trunk = 0.5"] {
+        let said = rejection(&with(keys));
+        assert!(said.contains("a closed loop needs `sources = 1` and `trunk = 0`"), "{said}");
+    }
 }
 
 const PEOPLE: &str = "title = \"t\"\n[workload]\nemergency = 0.01\n\

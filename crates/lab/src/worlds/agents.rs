@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_agent::{AnswererConfig, CallerConfig, DevicesConfig, Load, Process, Profile, Timing};
+use tidegate_agent::{
+    AnswererConfig, CallerConfig, DevicesConfig, Load, Process, Profile, Redial, Timing,
+};
 
 use crate::run_spec::RunSpec;
 
@@ -45,12 +47,13 @@ pub(crate) fn load(run: &RunSpec, share: f64) -> Load {
 pub(crate) fn mean_load(run: &RunSpec) -> f64 {
     let entries = || run.conditions.topology.entries().enumerate();
     let is_trace = matches!(run.conditions.arrivals, Process::Trace(_));
-    if !is_trace && entries().all(|(index, _)| profile(run, index) == Profile::Constant) {
+    let is_constant = |(index, (_, share))| profile(run, index, share) == Profile::Constant;
+    if !is_trace && entries().all(is_constant) {
         return run.conditions.load;
     }
     let (from, to) = (run.warm_up, run.measured_until());
     let calls = entries().map(|(index, (_, share))| {
-        let load = Load { profile: profile(run, index), ..load(run, share) };
+        let load = Load { profile: profile(run, index, share), ..load(run, share) };
         load.calls_until(to) - load.calls_until(from)
     });
     calls.sum::<f64>() / run.measured.as_secs_f64() / run.capacity_cps()
@@ -63,23 +66,44 @@ pub(super) struct Source {
     pub index: usize,
     /// The fraction of the server's calls that comes from this source.
     pub part: f64,
+    /// The fractions of the server's calls that come from the sources before this one, and from
+    /// these and this one.
+    range: [f64; 2],
+}
+
+impl Source {
+    /// The only source of the calls to a server.
+    pub const WHOLE: Self = Self { index: 0, part: 1.0, range: [0.0, 1.0] };
+
+    /// Returns how many of `total` at one server belong to this source. All sources together have
+    /// `total`.
+    fn count(self, total: usize) -> usize {
+        let [before, until] = self.range.map(|part| (part * total as f64).round() as usize);
+        until - before
+    }
 }
 
 /// Returns the sources that call each server. The trunk (a large source) is the last one.
 pub(super) fn sources(run: &RunSpec) -> Vec<Source> {
     let (count, trunk) = (run.conditions.sources, run.conditions.trunk);
     let part = (1.0 - trunk) / f64::from(count);
-    let mut parts = vec![part; count as usize];
-    parts.extend((trunk > 0.0).then_some(trunk));
-    parts.into_iter().enumerate().map(|(index, part)| Source { index, part }).collect()
+    let until = |index: u32| f64::from(index) * part;
+    let small = |index: u32| Source {
+        index: index as usize,
+        part,
+        range: [until(index), until(index + 1)],
+    };
+    let large = Source { index: count as usize, part: trunk, range: [until(count), 1.0] };
+    (0..count).map(small).chain((trunk > 0.0).then_some(large)).collect()
 }
 
-/// Returns the configuration of the callers at the address `local`, which make the fraction `share`
-/// of all calls. `entries` are the addresses of all servers that get calls from callers. These
-/// callers call the one at `index`.
+/// Returns the configuration of the callers at the address `local`, which are one source of the
+/// calls to a server. The server gets the fraction `share` of all calls. `entries` are the
+/// addresses of all servers that get calls from callers, and the server is the one at `index`.
 pub(super) fn caller(
     run: &RunSpec,
     share: f64,
+    source: Source,
     local: SocketAddr,
     entries: &[SocketAddr],
     index: usize,
@@ -89,10 +113,14 @@ pub(super) fn caller(
     let (&target, after) = others.split_first().expect("an entry of the topology");
     let alternates = after.iter().chain(before).copied();
     let hold = Duration::from_secs_f64(conditions.hold_s);
+    let part = share * source.part;
+    let profile = divided(&profile(run, index, share), |calls| source.count(calls as usize) as u32);
+    // Limits of one server are divided among its sources. Each source has at least one.
+    let at_least_one = |total| source.count(total).max(1);
     CallerConfig {
         uri: CALLED.to_owned(),
         callees: callees(run),
-        load: Load { profile: profile(run, index), duration: run.load_until(), ..load(run, share) },
+        load: Load { profile, duration: run.load_until(), ..load(run, part) },
         hold: conditions.hold.span(hold),
         patience: Duration::from_secs_f64(conditions.patience_s).into(),
         deadline: run.deadline(),
@@ -100,12 +128,14 @@ pub(super) fn caller(
         measured_until: run.measured_until(),
         timing: timing(run),
         retransmissions: conditions.retransmissions,
-        open_max: conditions.open_max.unwrap_or(OPEN_MAX),
+        open_max: conditions.open_max.map_or(OPEN_MAX, at_least_one),
         open_limit: conditions.open_limit,
-        redial: conditions.redial,
+        redial: conditions
+            .redial
+            .map(|redial| Redial { waiting_max: at_least_one(redial.waiting_max), ..redial }),
         emergency: conditions.emergency,
         devices: conditions.devices.map(|devices| DevicesConfig {
-            count: (f64::from(devices.count) * share).round() as u32,
+            count: (f64::from(devices.count) * part).round() as u32,
             ..devices
         }),
         transport: conditions.transport(),
@@ -115,12 +145,25 @@ pub(super) fn caller(
 }
 
 /// Returns the load profile of the calls to one server. `index` is the index of the server among
-/// those to which callers send.
-fn profile(run: &RunSpec, index: usize) -> Profile {
+/// those to which callers send, and `share` is the fraction of all calls that it gets.
+fn profile(run: &RunSpec, index: usize, share: f64) -> Profile {
     let topology = &run.conditions.topology;
     let entry = topology.entries().nth(index).map(|(place, _)| &topology.nodes()[place]);
     let own = entry.and_then(|node| node.profile.clone());
-    own.unwrap_or_else(|| run.conditions.profile.clone())
+    own.unwrap_or_else(|| {
+        divided(&run.conditions.profile, |calls| (f64::from(calls) * share).round() as u32)
+    })
+}
+
+/// Returns the profile of a part of the calls. Only an avalanche has a number of calls, of which
+/// `part` returns the part. All other profiles are factors on the rate.
+fn divided(profile: &Profile, part: impl Fn(u32) -> u32) -> Profile {
+    match *profile {
+        Profile::Avalanche { at, calls, within } => {
+            Profile::Avalanche { at, calls: part(calls), within }
+        }
+        _ => profile.clone(),
+    }
 }
 
 /// Returns the number of called users. There are several if a server learns its limits from
@@ -170,4 +213,71 @@ pub(super) fn timing(run: &RunSpec) -> Timing {
 
 fn millis(ms: f64) -> Duration {
     Duration::from_secs_f64(ms / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::run_spec::runs;
+    use crate::scenario::Scenario;
+    use crate::worlds::Kind;
+
+    fn run(text: &str) -> RunSpec {
+        let text = format!("title = \"t\"\n[emulate]\nserve_us = 1000\n[[variant]]\n{text}");
+        let scenario = Scenario::parse(Path::new("s.toml"), text.as_bytes()).unwrap();
+        runs(&scenario, Kind::Sim).remove(0)
+    }
+
+    fn additional(caller: &CallerConfig) -> u32 {
+        match caller.load.profile {
+            Profile::Avalanche { calls, .. } => calls,
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn sources_divide_the_numbers_of_their_server() {
+        let run = run("[workload]\nsources = 3\ntrunk = 0.4\nopen_max = 20\n\
+                       profile = \"avalanche:5,100,1\"\n[workload.redial]\nwaiting_max = 2\n");
+        let at = SocketAddr::from(([127, 0, 0, 1], 5060));
+        let sources = sources(&run);
+        let callers = sources.iter().map(|&source| caller(&run, 1.0, source, at, &[at], 0));
+        let callers: Vec<_> = callers.collect();
+        assert_eq!(callers.iter().map(additional).collect::<Vec<_>>(), [20, 20, 20, 40]);
+        assert_eq!(callers.iter().map(|c| c.open_max).collect::<Vec<_>>(), [4, 4, 4, 8]);
+        let waiting = callers.iter().filter_map(|c| c.redial.map(|redial| redial.waiting_max));
+        assert_eq!(waiting.collect::<Vec<_>>(), [1, 1, 1, 1]);
+        let whole = caller(&run, 1.0, Source::WHOLE, at, &[at], 0);
+        assert_eq!((additional(&whole), whole.open_max), (100, 20));
+    }
+
+    #[test]
+    fn sources_together_have_a_number_that_they_cannot_divide_equally() {
+        for (count, total) in [(200, 100), (50, 60), (7, 1000)] {
+            let run = run(&format!("[workload]\nsources = {count}\n"));
+            let parts = sources(&run).into_iter().map(|source| source.count(total));
+            assert_eq!(parts.sum::<usize>(), total, "{count} sources");
+        }
+    }
+
+    #[test]
+    fn servers_divide_the_additional_calls_of_an_avalanche() {
+        let node = |name: &str, keys: &str| {
+            format!("[[node]]\nname = \"{name}\"\nto = [\"answerers\"]\nunder_test = true\n{keys}")
+        };
+        let run = run(&format!(
+            "[workload]\nprofile = \"avalanche:5,100,1\"\n{}{}",
+            node("west", "share = 3\n"),
+            node("east", "share = 1\nprofile = \"avalanche:5,50,1\"\n"),
+        ));
+        let of = |index, share| match profile(&run, index, share) {
+            Profile::Avalanche { calls, .. } => calls,
+            _ => 0,
+        };
+        // The additional calls of `[workload]` are those to all servers, and the additional calls
+        // of a node are those to this node.
+        assert_eq!([of(0, 0.75), of(1, 0.25)], [75, 50]);
+    }
 }

@@ -64,7 +64,8 @@ impl World for Loopback {
         let entries: Vec<(usize, f64)> = topology.entries().collect();
         let entered: Vec<_> = entries.iter().map(|&(place, _)| servers.address(place)).collect();
         let callers = entries.iter().enumerate().map(|(index, &(_, share))| {
-            let configure = |local| agents::caller(run, share, local, &entered, index);
+            let whole = agents::Source::WHOLE;
+            let configure = |local| agents::caller(run, share, whole, local, &entered, index);
             Callers::start(configure, seed, agents::caller_element(index, 0)).map_err(generator)
         });
         let callers = callers.collect::<Result<Vec<_>, _>>()?;

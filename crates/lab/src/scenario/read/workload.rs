@@ -55,6 +55,7 @@ pub(super) fn read(
     let redial = people::redial(section, report);
     let devices = people::devices(section, report);
     let (arrivals, profile, sources) = (arrivals?, profile?, sources?);
+    let has_several = *sources.get_ref() > 1 || trunk.is_some_and(|trunk| trunk > 0.0);
     if devices.as_ref().is_some_and(Option::is_some) && *sources.get_ref() > 1 {
         let help = "remove `sources` or `devices`";
         report.error(
@@ -71,6 +72,24 @@ pub(super) fn read(
             (profile.span(), "the profile changes the rate"),
             (arrivals.span(), "the trace has the time of each call"),
             "remove `profile`, or use other `arrivals`",
+        );
+        return None;
+    }
+    if matches!(arrivals.get_ref(), Process::Trace(_)) && has_several {
+        report.error(
+            arrivals.span(),
+            "a trace needs `sources = 1` and `trunk = 0`",
+            "its calls cannot be divided among sources",
+            "remove `sources` and `trunk`, or use other `arrivals`",
+        );
+        return None;
+    }
+    if let Some(limit) = section.place(OPEN_LIMIT.name).filter(|_| has_several) {
+        report.error(
+            limit,
+            "a closed loop needs `sources = 1` and `trunk = 0`",
+            "one limit cannot be shared by several sources",
+            "remove `sources` and `trunk`, or `open_limit`",
         );
         return None;
     }

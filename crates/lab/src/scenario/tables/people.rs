@@ -39,7 +39,8 @@ config_table! {
     wait: Hold = Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", Hold::parse),
         Default("\"exp\"");
     /// Maximum number of people who wait to call the same server again. Further people do not call
-    /// again, and are counted as `overflowed` in `result.json`.
+    /// again, and are counted as `overflowed` in `result.json`. The number is divided among
+    /// `sources` and `trunk`, like `open_max`.
     waiting_max: usize = Whole(1..=1_000_000), Default("100_000");
 }
 

@@ -79,8 +79,8 @@ pub(in crate::scenario) static ARRIVALS: Knob<Text<Arrivals>> = Knob {
           that of `load`. `trace`: calls at the times in a file. The file has one time on each \
           line, in seconds and in ascending order. A relative path starts at the directory of the \
           scenario file. A trace determines the load itself: `load` has no effect, and a `profile` \
-          or a `load` in `[sweep]` is an error. With a trace, callers must send to exactly one \
-          server, and the results have no recovery time.",
+          or a `load` in `[sweep]` is an error. With a trace, callers must send from one address \
+          to exactly one server, and the results have no recovery time.",
 };
 
 pub(super) const PROFILES: Text<Profile> = Text::new(
@@ -98,7 +98,8 @@ pub(in crate::scenario) static PROFILE: Knob<Text<Profile>> = Knob {
           HOLD, and falls to 0 within DOWN. `instant`: no calls until AT. `steps`: the factor is F \
           from T on, and 1 before the first T. `flash`: from AT on the factor rises from 1 to PEAK \
           within RISE, then falls to 1 with the time constant DECAY. `avalanche`: from AT on, N \
-          additional calls arrive within WITHIN.",
+          additional calls arrive within WITHIN. They are divided among the servers that callers \
+          send to, and among `sources` and `trunk`, like all other calls.",
 };
 
 pub(in crate::scenario) static HOLD_S: Knob<Real> = Knob {
@@ -138,7 +139,8 @@ pub(in crate::scenario) static OPEN_MAX: Knob<Whole> = Knob {
         "100,000, and the results are not valid if more than 1 % of the calls do not begin",
     ),
     doc: "Maximum number of open calls at one server. While this number of calls is open there, \
-          callers begin no further calls.",
+          callers begin no further calls. The number is divided among `sources` and `trunk`, and \
+          each of them has at least one call.",
 };
 
 pub(in crate::scenario) static OPEN_LIMIT: Knob<Whole> = Knob {
@@ -146,7 +148,7 @@ pub(in crate::scenario) static OPEN_LIMIT: Knob<Whole> = Knob {
     shape: Whole(1..=1_000_000),
     absent: Absent::Means("an open loop"),
     doc: "A closed loop, as in SIPp: while this number of calls is open at one server, the next \
-          call waits until one ends.",
+          call waits until one ends. This needs `sources = 1` and `trunk = 0`.",
 };
 
 pub(in crate::scenario) static FAILOVER: Knob<Flag> = Knob {

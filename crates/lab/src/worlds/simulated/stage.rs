@@ -120,7 +120,7 @@ impl<'p> Stage<'p> {
         for (index, &(_, share)) in entries.iter().enumerate() {
             for source in agents::sources(run) {
                 let at = caller_address(index, source.index);
-                let config = agents::caller(run, share * source.part, at, &entered, index);
+                let config = agents::caller(run, share, source, at, &entered, index);
                 let element = agents::caller_element(index, source.index);
                 let caller = Caller::new(config, seed, element, Timestamp::ZERO, pool.clone())
                     .map_err(|impossible| impossible.to_string())?;
