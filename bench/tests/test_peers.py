@@ -10,7 +10,7 @@ from tidegate_bench import impair, kamailio, load, message, registrations, sipp,
 from tidegate_bench.answerer import Answerer
 from tidegate_bench.baresip import ESTABLISHED, Baresip
 from tidegate_bench.exchange import Exchange
-from tidegate_bench.flood import Flood
+from tidegate_bench.flood import Flood, judge_rate
 from tidegate_bench.load import Load
 from tidegate_bench.process import Cores, Process, Stage
 from tidegate_bench.replay import Replayed
@@ -199,6 +199,12 @@ class OtherPeersTest(Scratch):
         process.exit_status = 1
         with self.assertRaises(SystemExit):
             Flood(stage, "127.0.0.1:5060", 10, 1.0, "debug").finish(1)
+
+    def test_flood_that_is_too_small_is_a_missed_condition(self) -> None:
+        for sent_cps, held in (([95_000, 99_000], True), ([30_000, 100_000], False)):
+            record = Mock()
+            judge_rate(record, sent_cps, 100_000)
+            self.assertEqual(record.expect.call_args.args[0], held)
 
     def test_replay_is_described_in_one_line(self) -> None:
         self.assertEqual(Replayed(True, "law pi\nexact: 3 of 3\n", {}).line, "exact: 3 of 3")

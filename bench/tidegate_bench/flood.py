@@ -1,10 +1,15 @@
 """The generator `examples/flood`, which sends INVITEs, acknowledges their rejections, and does nothing else."""
 
 import sys
+from collections.abc import Sequence
 
 from tidegate_bench.process import Stage
+from tidegate_bench.record import Record
 from tidegate_bench.sockets import LOCALHOST
 from tidegate_bench.tidegate import built
+
+# The part of its planned rate that a flood must have.
+SENT_MIN = 0.95
 
 
 class Flood:
@@ -31,3 +36,9 @@ class Flood:
             sys.exit(f"the flood failed:\n{self._process.tail()}")
         words = self._process.tail(1).split()
         return dict(zip(words[::2], map(float, words[1::2]), strict=True))
+
+
+def judge_rate(record: Record, sent_cps: Sequence[float], rate_cps: float) -> None:
+    """Expects that the flood nearly had its planned rate in every run. Otherwise a run describes a smaller flood."""
+    least = min(sent_cps)
+    record.expect(least >= SENT_MIN * rate_cps, f"the flood had at least {least:.0f} of {rate_cps:.0f} INVITEs/s")

@@ -9,9 +9,10 @@ the kernel drops the INVITEs of both sources alike. The other variants have the 
 Tidegate. `fair` and `fair, drop` have fair shares. `off`, `limit` and `ban` have none, so that only the limit or the
 ban protects the calls. `limit` limits the address of the flood, and rejects or drops its excess. `ban` has
 `ban_above_cps`, and the kernel drops the INVITEs of a banned address.
-Each variant runs three times, and the variants take turns. The table also shows the real rate of the flood, its cost
-for the server, and the losses at the sockets. If the flood is larger than the number of calls that the processor can
-reject, the socket that all INVITEs share overflows.
+Each variant runs three times, and the variants take turns. In each run the flood must have at least 95 % of its rate,
+and the generator of the other calls must not be too slow or lose messages. The table also shows the real rate of the
+flood, its cost for the server, and the losses at the sockets. If the flood is larger than the number of calls that the
+processor can reject, the socket that all INVITEs share overflows.
 """
 
 import argparse
@@ -22,8 +23,8 @@ from typing import Any
 
 from tidegate_bench import load, sipp_load, table, tidegate
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.flood import Flood
-from tidegate_bench.load import Load
+from tidegate_bench.flood import Flood, judge_rate
+from tidegate_bench.load import Load, Outcome, judge_generator
 from tidegate_bench.overload import Variant
 from tidegate_bench.process import NS, Stage
 from tidegate_bench.record import Record, Spread
@@ -69,7 +70,8 @@ CHEAP = ("limit, drop", "ban")
 DEFAULT_KEPT_MIN = 0.7
 
 
-def one(record: Record, round_: int, name: str, options: argparse.Namespace) -> dict[str, Any]:
+def one(record: Record, round_: int, name: str, options: argparse.Namespace) -> tuple[dict[str, Any], Outcome]:
+    """Runs one variant. Returns a row of the table, and the outcome of the other calls."""
     profile = options.profile
     seconds = LEAD_S + WARM_UP_S + options.seconds + 0.5
     with Stage() as stage:
@@ -94,12 +96,12 @@ def one(record: Record, round_: int, name: str, options: argparse.Namespace) -> 
         told = flood.finish(20)
         shown = edge.metrics()
         record.text(f"{round_}-{name.replace(', ', '-')}.metrics", shown.text)
-        lasted_s = seconds + told["behind_s"]
+        lasted_s = max(seconds, told["lasted_s"])
         sent_cps = told["invites"] / lasted_s
         server_cpu = (busy[1] - busy[0]) / NS / options.seconds
         reasons = {"by_law": "law", "by_share": "source_share", "by_limit": "source_limit"}
         filtered = shown.total("udp_filtered")
-        return {
+        row = {
             "round": round_,
             "variant": name,
             "others_cps": round(others.offered_cps, 1),
@@ -120,6 +122,7 @@ def one(record: Record, round_: int, name: str, options: argparse.Namespace) -> 
             "caller_cpu": round(others.usage.caller, 3),
             "caller_drops": others.usage.drops,
         }
+        return row, others
 
 
 class Show(Demonstration):
@@ -137,10 +140,11 @@ class Show(Demonstration):
         )
 
     def run(self) -> Results:
-        rows = []
+        rows: list[dict[str, Any]] = []
+        outcomes: list[Outcome] = []
         for round_ in self.rounds:
             for name in VARIANTS:
-                row = one(self, round_, name, self.options)
+                row, others = one(self, round_, name, self.options)
                 print(
                     f"round {round_}, {name:17}: {row['in_time']:7.1%} of the others in time; flood "
                     f"{row['flood_cps']:6}/s at {row['server_us']:5.1f} µs each, {row['server_drops']} "
@@ -148,6 +152,7 @@ class Show(Demonstration):
                     flush=True,
                 )
                 rows.append(row)
+                outcomes.append(others)
         self.rows("runs", rows)
         figures = ("in_time", "others_p99_ms", "flood_cps", "server_cpu", "server_us", "server_drops")
         for name in VARIANTS:
@@ -183,4 +188,6 @@ class Show(Demonstration):
         for name, column in effects.items():
             least = min(row[column] for row in rows if row["variant"] == name)
             self.expect(least > 0, f"{name} takes effect: it sheds at least {least} messages in each run")
+        judge_rate(self, [row["flood_cps"] for row in rows], self.options.rate)
+        judge_generator(self, outcomes)
         return {"runs": rows}

@@ -108,11 +108,13 @@ fn flood(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let mut flooder = Flooder::new(arguments, flow, clock.now(), stop, pool);
     drive.run(&mut flooder)?;
     println!(
-        "invites {} rejected {} others {} behind_s {:.3} socket_drops {} unsent {} cpu_s {:.6}",
+        "invites {} rejected {} others {} behind_s {:.3} lasted_s {:.3} socket_drops {} unsent {} \
+         cpu_s {:.6}",
         flooder.sent,
         flooder.rejected,
         flooder.others,
         flooder.behind.as_secs_f64(),
+        flooder.lasted.as_secs_f64(),
         counters.overflow.get(),
         counters.send_dropped(),
         cpu_seconds(),
@@ -134,6 +136,8 @@ struct Flooder {
     others: u64,
     /// The time by which the last INVITE was late.
     behind: Duration,
+    /// The time from the start to the last INVITE.
+    lasted: Duration,
     stop: Option<Stop>,
     pool: Pool,
     out: VecDeque<Transmit>,
@@ -169,6 +173,7 @@ impl Flooder {
             rejected: 0,
             others: 0,
             behind: Duration::ZERO,
+            lasted: Duration::ZERO,
             stop: Some(stop),
             pool,
             out: VecDeque::new(),
@@ -220,6 +225,7 @@ impl Core for Flooder {
                 break;
             }
             self.behind = now.since(self.due(self.sent));
+            self.lasted = now.since(self.start);
             self.invite();
         }
         if now >= self.due(self.calls) + GRACE
