@@ -12,7 +12,7 @@ mod workload;
 use std::path::Path;
 
 use tidegate_proxy::Overload;
-use tidegate_server::config::{Diagnostics, decide_word, queue_word, schema};
+use tidegate_server::config::{Diagnostics, Emulate, decide_word, queue_word, schema};
 
 use crate::balancing::Balancing;
 
@@ -64,13 +64,21 @@ impl Scenario {
         Self::parse(path, &schema::read(path)?)
     }
 
+    /// Reads the scenario file at `path`, with `costs` instead of the costs in its `[emulate]`.
+    ///
+    /// # Errors
+    /// Returns all errors in the scenario, or the error of reading the file.
+    pub fn load_with_costs(path: &Path, costs: &Emulate) -> Result<Self, Diagnostics> {
+        read::parse(path, &schema::read(path)?, Some(costs))
+    }
+
     /// Parses `bytes`, the content of the scenario file at `path`. The path is used in error
     /// messages, as the name of the scenario, and to find files that the scenario names.
     ///
     /// # Errors
     /// Returns all errors in the scenario.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Diagnostics> {
-        read::parse(path, bytes)
+        read::parse(path, bytes, None)
     }
 }
 

@@ -43,12 +43,18 @@ const POINTS_MAX: usize = 100_000;
 const COSTS: &str = "set the costs of messages, such as `offer_us = 100`, `serve_us = 700`, \
                      `reject_us = 100`: they determine the capacity, and loads are multiples of it";
 
-pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> {
+/// Parses `bytes`, the content of the scenario file at `path`. If `costs` is given, it replaces the
+/// costs of the scenario.
+pub(super) fn parse(
+    path: &Path,
+    bytes: &[u8],
+    costs: Option<&Emulate>,
+) -> Result<Scenario, Diagnostics> {
     let document = Document::parse(path, bytes)?;
     let mut report = Report::default();
     let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into());
     let folder = path.parent().unwrap_or(Path::new(""));
-    match read(&document, folder, &mut report) {
+    match read(&document, folder, costs, &mut report) {
         Some(scenario) if report.is_empty() => {
             let text = String::from_utf8_lossy(bytes).into_owned();
             Ok(Scenario { name, text, ..scenario })
@@ -58,10 +64,22 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> 
 }
 
 /// Reads all of the scenario except its name and text. Returns `None` when an error was reported.
-fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<Scenario> {
+fn read(
+    document: &Document<'_>,
+    folder: &Path,
+    costs: Option<&Emulate>,
+    report: &mut Report,
+) -> Option<Scenario> {
     let root = Section::root(&ROOT, document.table(), report);
     let title = root.plain(&TITLE, report);
-    let emulate = read_costs(&root, report);
+    let emulate = read_costs(&root, report).map(|own| match costs {
+        Some(costs) => Spanned::new(own.span(), costs.clone()),
+        None => own,
+    });
+    let has = |what: &str| match costs {
+        Some(_) => format!("the file of `--costs` replaces this table, and has {what}"),
+        None => format!("this table has {what}"),
+    };
     let (workload, of_workload) = root.read_one(
         &WORKLOAD,
         |section, report| {
@@ -115,24 +133,14 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
     check_capacity(&topology, &emulate, report)?;
     if emulate.get_ref().quota.is_some() && disturbance.is_some_and(|d| d.stolen.is_some()) {
         let help = "remove `quota` from `[emulate]`, or `stolen_ms` from `[disturbance]`";
-        report.error(
-            emulate.span(),
-            "a quota excludes stolen time",
-            "this table has a quota",
-            help,
-        );
+        report.error(emulate.span(), "a quota excludes stolen time", has("a quota"), help);
         return None;
     }
     if emulate.get_ref().distribution != Distribution::Constant
         && disturbance.is_some_and(|d| d.costs != Spread::Constant)
     {
         let help = "remove `distribution` from `[emulate]`, or `costs` from `[disturbance]`";
-        report.error(
-            emulate.span(),
-            "costs have two distributions",
-            "this table has one of them",
-            help,
-        );
+        report.error(emulate.span(), "costs have two distributions", has("one of them"), help);
         return None;
     }
     let workload = workload?;

@@ -10,6 +10,7 @@ use tidegate_server::config::Config;
 use tidegate_sim::Silence;
 
 use super::*;
+use crate::costs_file;
 use crate::network::{Endpoint, Trouble};
 use crate::run_spec::runs;
 use crate::worlds::Kind;
@@ -60,6 +61,36 @@ fn a_quota_and_stolen_time_exclude_each_other() {
     assert!(parse(&(RIGHT.to_owned() + stolen)).is_ok());
     let idle = RIGHT.replace("[emulate]\n", "[emulate]\ntick_ms = 4\n");
     assert!(rejection(&idle).contains("without a quota there are no periods"));
+}
+
+/// Everything that depends on the costs of a scenario also depends on the costs that replace them.
+#[test]
+fn other_costs_apply_to_the_ratio_of_costs_the_trace_and_the_checks() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("calls.txt"), "1\n2\n3\n4\n").unwrap();
+    let load = |text: &str, costs: &str| {
+        let file = folder.path().join("s.toml");
+        fs::write(&file, text).unwrap();
+        let costs = costs_file::parse(Path::new("c"), costs.as_bytes()).unwrap();
+        Scenario::load_with_costs(&file, &costs)
+    };
+    let costs = "[emulate]\nserve_us = { default = 0, invite = 1000, bye = 1000 }\n";
+    let emulate = load(FARM, costs).unwrap().conditions.emulate;
+    // The INVITE transaction gets two thirds of a call's 2 ms, and the BYE transaction one third.
+    let us = |class: Class| emulate.serve[class as usize].as_micros();
+    assert_eq!((us(Class::Invite), us(Class::Bye)), (1333, 666));
+
+    let trace = RIGHT.replace("\"uniform\"", "\"trace:calls.txt\"");
+    let trace = trace.replace("load = [2, 0.5, 2]", "").replace("loads = [2]", "");
+    // There is a call a second, and its 6 messages take 6 ms.
+    let conditions = load(&trace, "[emulate]\nserve_us = 1000\n").unwrap().conditions;
+    assert!((conditions.load - 0.006).abs() < 1e-9, "{}", conditions.load);
+
+    let stolen = format!("{RIGHT}[disturbance]\nstolen_ms = 4\nstolen_every_ms = 5\n");
+    let quota = "[emulate]\nserve_us = 1000\nquota = 0.2\nperiod_ms = 5\n";
+    let said = load(&stolen, quota).expect_err("the costs have a quota").to_string();
+    assert!(said.contains("a quota excludes stolen time"), "{said}");
+    assert!(said.contains("the file of `--costs` replaces this table"), "{said}");
 }
 
 #[test]

@@ -80,10 +80,10 @@ pub enum World {
 
 /// Runs the scenario, and prints its table, its verdicts and its output folder.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
-    let mut scenario = Scenario::load(&args.file)?;
-    if let Some(file) = &args.costs {
-        scenario.conditions.emulate = costs_file::load(file)?;
-    }
+    let mut scenario = match &args.costs {
+        Some(file) => Scenario::load_with_costs(&args.file, &costs_file::load(file)?)?,
+        None => Scenario::load(&args.file)?,
+    };
     if let Some(seed) = args.seed {
         scenario.schedule.seed = seed;
     }
