@@ -137,6 +137,17 @@ class ColumnsTest(Scratch):
         report["usage"]["streams"] = {"excess": 4, "overflow": 8}
         self.assertEqual(load.own_losses(report), 15)
 
+    def test_run_without_calls_has_no_delay(self) -> None:
+        delays = {"count": 0, "p50_us": 0, "p99_us": 0}
+        self.assertIsNone(load.delay_ms(delays, "p99"))
+        self.assertEqual(load.delay_ms({**delays, "count": 3, "p99_us": 1500}, "p99"), 1.5)
+        points = [
+            Point(1, "tidegate", Variant("none"), 5.0, 100.0, 0.1, replace(outcome(0), p50_ms=None, p99_ms=ms))
+            for ms in (None, 80.0)
+        ]
+        cells = self.cells(points, curve.OUTCOME)
+        self.assertEqual((cells["p50 ms"], cells["p99 ms"]), ("-", "80.0"))
+
     def test_prediction(self) -> None:
         def round_(capacity: float, predicted: float, measured: float) -> prediction.Round:
             row = {"variant": "pi", "load": 2.0, "goodput": {"median": predicted}, "p99_ms": None}
@@ -147,14 +158,27 @@ class ColumnsTest(Scratch):
         self.assertEqual((row["real_goodput_minimum"], row["error_minimum"], row["error_median"]), (0.7, -0.1, 0.0))
         cells = self.cells([row], prediction.COLUMNS)
         self.assertEqual(
-            (cells["goodput/C: sim"], cells["p99 ms: sim"], cells["drops: element"]), ("0.800", "nan", "27")
+            (cells["goodput/C: sim"], cells["p99 ms: sim"], cells["drops: element"]), ("0.800", "-", "27")
         )
 
+    def test_real_run_without_calls_has_no_delay_in_a_prediction(self) -> None:
+        def compared(*p99_ms: float | None) -> dict[str, Any]:
+            row = {"variant": "none", "load": 5.0, "goodput": {"median": 0.0}, "p99_ms": {"median": 500.0}}
+            runs = [replace(outcome(0.0), p99_ms=each) for each in p99_ms]
+            results = {"capacity_cps": 100.0, "rows": [row]}
+            return prediction.compare([prediction.Round(results, [run]) for run in runs])[0]
+
+        self.assertEqual(compared(None, None, 700.0)["real_p99_ms_median"], 700.0)
+        self.assertIsNone(compared(None, None, None)["real_p99_ms_median"])
+        record = Mock()
+        prediction.judge(record, [compared(None, None, None)])
+        self.assertEqual([call.args[0] for call in record.expect.call_args_list], [True, False])
+
     def test_a_prediction_is_judged_at_each_load(self) -> None:
-        def row(error: float, predicted: float, measured: float) -> dict[str, float]:
+        def row(error: float, predicted: float | None, measured: float | None) -> dict[str, float | None]:
             return {"error_median": error, "sim_p99_ms": predicted, "real_p99_ms_median": measured}
 
-        def judged(*rows: dict[str, float]) -> list[bool]:
+        def judged(*rows: dict[str, float | None]) -> list[bool]:
             record = Mock()
             prediction.judge(record, rows, "pi: ")
             return [call.args[0] for call in record.expect.call_args_list]
@@ -164,8 +188,11 @@ class ColumnsTest(Scratch):
         self.assertEqual(judged(row(0.0, 10, 10), row(0.0, 131, 100)), [True, False])
         # The generator alone takes a millisecond.
         self.assertEqual(judged(row(0.0, 0, 1.9)), [True, True])
-        for missing in (0.0, math.nan):
+        for missing in (0.0, math.nan, None):
             self.assertEqual(judged(row(0.0, missing, 20)), [True, False])
+        # If neither side sets up a call, there is nothing to compare.
+        self.assertEqual(judged(row(0.0, 20, None)), [True, False])
+        self.assertEqual(judged(row(0.0, None, None)), [True, True])
 
     def test_steady(self) -> None:
         runs = [steady.Run(2000, 1, access.UDP, "transaction", outcome(199.0), times=1.5)]

@@ -79,6 +79,9 @@ class PeakTest(Scratch):
         found = peak.climb(offer, 900.0, seed=1)[0]
         self.assertTrue(940.0 <= found <= 1030.0, found)
 
+    def test_rate_without_calls_is_not_carried(self) -> None:
+        self.assertFalse(peak.is_in_time(replace(outcome(100.0, 0.0), p99_ms=None)))
+
     def test_rate_carried_once_by_luck_is_not_the_peak(self) -> None:
         def offer(load: Load) -> Outcome:
             # The first seeds are those of the climb.

@@ -53,3 +53,9 @@ class ShowTest(Scratch):
         self.assertEqual(head, ["pi", "min", "median", "max"])
         self.assertEqual(goodput, ["goodput", "0.70", "0.80", "0.90"])
         self.assertEqual(drops, ["drops", "1", "2", "3"])
+
+    def test_spreads_leave_out_values_that_are_none(self) -> None:
+        for rows, shown in ((ROWS, ["0.70", "0.80", "0.90"]), (ROWS[3:], ["-"])):
+            before = len(self.printed)
+            table.show_spreads(rows, {"goodput": 2})
+            self.assertEqual(self.printed[before:].splitlines()[-1].split(), ["goodput", *shown])

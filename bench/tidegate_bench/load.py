@@ -72,9 +72,9 @@ class Outcome:
     """Calls answered with 503."""
     retransmission_ratio: float
     """Retransmitted INVITEs per first INVITE."""
-    p50_ms: float
-    p99_ms: float
-    """Set-up delay of the calls that were set up, in time or not."""
+    p50_ms: float | None
+    p99_ms: float | None
+    """Set-up delay of the calls that were set up, in time or not. `None` if no call was set up."""
     too_slow: bool
     """Whether the caller was too slow to offer the requested load."""
     usage: Usage
@@ -146,6 +146,11 @@ def words(load: Load, report: Path, slack_ms: float = 1.0) -> list[str]:
     return [*options, "--slack", str(slack_ms), "--open-max", str(_OPEN_MAX), "--json", str(report)]
 
 
+def delay_ms(delays: Mapping[str, Any], name: str) -> float | None:
+    """Returns a quantile of the delays in a report, such as `p99`, in ms. Returns `None` if there are no delays."""
+    return float(delays[f"{name}_us"]) / 1e3 if delays["count"] else None
+
+
 def outcome_of(
     report: Mapping[str, Any],
     load: Load,
@@ -163,8 +168,8 @@ def outcome_of(
         goodput_cps=measured[in_time] / load.measured_s,
         rejected_cps=measured["rejected"] / load.measured_s,
         retransmission_ratio=measured[repeated] / max(measured["offered"], 1),
-        p50_ms=measured[delay]["p50_us"] / 1e3,
-        p99_ms=measured[delay]["p99_us"] / 1e3,
+        p50_ms=delay_ms(measured[delay], "p50"),
+        p99_ms=delay_ms(measured[delay], "p99"),
         # A caller reports how slow it was, a registering user only whether it was.
         too_slow=bool(report["too_slow"]),
         usage=usage,

@@ -38,7 +38,7 @@ QUICK = Effort(halvings=1, again=1)
 
 def is_in_time(outcome: Outcome) -> bool:
     """Returns whether the calls were set up in time, and fast enough that no queue was still growing."""
-    return outcome.in_time >= IN_TIME and outcome.p99_ms <= DELAY_MAX_MS
+    return outcome.in_time >= IN_TIME and outcome.p99_ms is not None and outcome.p99_ms <= DELAY_MAX_MS
 
 
 def carried(offer: Offer, load: Load) -> Outcome | None:

@@ -42,8 +42,8 @@ def offer(
         goodput_cps=goodput_cps(caller, load),
         rejected_cps=rate(caller, load, "3_503_Recv"),
         retransmission_ratio=rate(caller, load, "0_INVITE_Retrans") / (sent_cps or 1.0),
-        p50_ms=1e3 * _quantile(set_up, 0.5),
-        p99_ms=1e3 * _quantile(set_up, 0.99),
+        p50_ms=_quantile_ms(set_up, 0.5),
+        p99_ms=_quantile_ms(set_up, 0.99),
         too_slow=sent_cps < SENT_MIN * load.rate_cps,
         usage=usage,
     )
@@ -105,7 +105,7 @@ def rate(caller: Sipp, load: Load, name: str) -> float:
     return (after[name] - before[name]) / (after["elapsed_s"] - before["elapsed_s"])
 
 
-def _quantile(ascending: Sequence[float], share: float) -> float:
+def _quantile_ms(ascending: Sequence[float], share: float) -> float | None:
     if not ascending:
-        return 0.0
-    return ascending[min(int(share * len(ascending)), len(ascending) - 1)]
+        return None
+    return 1e3 * ascending[min(int(share * len(ascending)), len(ascending) - 1)]

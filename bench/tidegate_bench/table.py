@@ -75,7 +75,11 @@ def show(
 
 
 def show_spreads(rows: Sequence[Mapping[str, Any]], quantities: Mapping[str, int], title: str = "") -> None:
-    """Prints a line for each quantity: its minimum, median and maximum, with this number of digits."""
+    """Prints a line for each quantity: its minimum, median and maximum, with this number of digits.
+
+    `None` is left out. A quantity that no row has is shown as a dash.
+    """
     print(f"{title:40}{'min':>9}  {'median':>9}  {'max':>9}")
     for name, digits in quantities.items():
-        print(f"  {name:38}{Spread.of([row[name] for row in rows]).text(digits)}")
+        values = [row[name] for row in rows if row[name] is not None]
+        print(f"  {name:38}{Spread.of(values).text(digits) if values else '-':>9}")
