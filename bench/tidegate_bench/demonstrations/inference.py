@@ -1,10 +1,10 @@
 """A back end without overload control keeps its goodput behind Tidegate, which learns a limit from its delay
 
 Kamailio has a fifth of a core, 1 ms of every 5, and rejects nothing. Its peak is the highest rate, found in steps of a
-factor of 1.25, at which it sets up 99 % of the calls within 500 ms when callers reach it directly. Then Tidegate
-stands in front of it and is offered 0.5 to 5 times that rate: without learning, with limits learned from rejections
-(there are none), and with limits learned from delay. No limit is configured. `t_relay` sends a 100 itself. With
-`forward`, the first response comes from the callee.
+factor of 1.25, at which it sets up 99 % of the calls within 500 ms when callers reach it directly, and at most one call
+in a hundred takes longer than 100 ms. Then Tidegate stands in front of it and is offered 0.5 to 5 times that rate:
+without learning, with limits learned from rejections (there are none), and with limits learned from delay. No limit is
+configured. `t_relay` sends a 100 itself. With `forward`, the first response comes from the callee.
 """
 
 from dataclasses import dataclass

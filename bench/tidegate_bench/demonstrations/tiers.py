@@ -1,10 +1,10 @@
 """On a fifth of a core, adaptive service does as well as the better of stateful and stateless service
 
 Nothing is emulated: the kernel gives Tidegate 1 ms of every 5. The peak is that of `mode = "transaction"` without
-control: the highest rate, found in steps of a factor of 1.25, at which 99 % of the calls are set up within 500 ms.
-Then 0.7 to 2.5 times this peak is offered to a pool of each mode in turn, under the same law. Tidegate itself counts
-which calls had transactions, including those of the warm-up. The cost of a call is the CPU time of the process divided
-by all offered calls, including the rejected ones.
+control: the highest rate, found in steps of a factor of 1.25, at which 99 % of the calls are set up within 500 ms, and
+at most one call in a hundred takes longer than 100 ms. Then 0.7 to 2.5 times this peak is offered to a pool of each
+mode in turn, under the same law. Tidegate itself counts which calls had transactions, including those of the warm-up.
+The cost of a call is the CPU time of the process divided by all offered calls, including the rejected ones.
 """
 
 import argparse
