@@ -485,7 +485,7 @@ fn claims_are_run_judged_and_written_into_the_page() {
     let check = reproduce(&["--check"]).code(1);
     let (out, err) = (text(&check.get_output().stdout), text(&check.get_output().stderr));
     assert!(out.contains("stale x-rejects: its scenario has changed\n"), "{out}");
-    assert!(err.contains("stale rows: 1; run `tidegate-lab reproduce --row ID`"), "{err}");
+    assert!(err.contains("stale rows: 1; run `make programs` and then"), "{err}");
     fs::write(at("scenarios/few.toml"), scenario).unwrap();
     git(folder.path(), &["init", "--quiet"]);
     commit(folder.path());

@@ -39,7 +39,8 @@ pub struct Args {
     quick: bool,
 
     /// Run only the claim with this name. If there is none, run all claims whose names begin with
-    /// it, such as 001
+    /// it, such as 001. The record names the last commit as the program's, so build the program
+    /// first (`make programs`)
     #[arg(long, value_name = "ID")]
     row: Option<String>,
 
@@ -170,8 +171,8 @@ fn check(
     page.check(claims).map_err(Trouble::failure)?;
     if !stale.is_empty() {
         return Err(Trouble::failure(format!(
-            "stale rows: {}; run `tidegate-lab reproduce --row ID` for each of them, or `make \
-             reproduce` for all",
+            "stale rows: {}; run `make programs` and then `tidegate-lab reproduce --row ID` for \
+             each of them, or `make reproduce` for all",
             stale.len()
         )));
     }
