@@ -27,6 +27,12 @@ class QuantileTest(unittest.TestCase):
         self.assertEqual(quantile(hundred, 0.99), 99.0)
         self.assertEqual(quantile(hundred, 1.0), 100.0)
 
+    def test_is_not_below_the_share_for_other_numbers_of_values(self) -> None:
+        for count, found in ((1, 1.0), (3, 3.0), (20, 20.0), (150, 149.0), (1000, 990.0)):
+            self.assertEqual(quantile(range(1, count + 1), 0.99), found)
+        self.assertEqual(quantile([1.0, 2.0, 3.0], 0.5), 2.0)
+        self.assertEqual(quantile([1.0, 2.0], 0.0), 1.0)
+
     def test_without_values_it_is_infinite(self) -> None:
         self.assertEqual(quantile([], 0.5), inf)
 

@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,9 +32,9 @@ class Spread(NamedTuple):
 
 
 def quantile(values: Iterable[float], share: float) -> float:
-    """Returns the value that this share of the values does not exceed, or infinity if there are none."""
+    """Returns the smallest value that at least this share of the values does not exceed, or infinity without values."""
     ascending = sorted(values)
-    return ascending[int(share * (len(ascending) - 1))] if ascending else inf
+    return ascending[max(ceil(share * len(ascending)) - 1, 0)] if ascending else inf
 
 
 class Record:

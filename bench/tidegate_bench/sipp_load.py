@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from tidegate_bench import sipp
 from tidegate_bench.load import DEADLINE_S, Load, Outcome, run
 from tidegate_bench.process import Process, Stage
+from tidegate_bench.record import quantile
 from tidegate_bench.sipp import Sipp
 from tidegate_bench.sockets import LOCALHOST
 from tidegate_bench.tidegate import Callee
@@ -105,7 +106,5 @@ def rate(caller: Sipp, load: Load, name: str) -> float:
     return (after[name] - before[name]) / (after["elapsed_s"] - before["elapsed_s"])
 
 
-def _quantile_ms(ascending: Sequence[float], share: float) -> float | None:
-    if not ascending:
-        return None
-    return 1e3 * ascending[min(int(share * len(ascending)), len(ascending) - 1)]
+def _quantile_ms(delays_s: Sequence[float], share: float) -> float | None:
+    return 1e3 * quantile(delays_s, share) if delays_s else None
