@@ -12,7 +12,7 @@ use crate::plots;
 use crate::run_spec::RunSpec;
 use crate::runs::Run;
 use crate::scenario::{Axis, Scenario};
-use crate::summary::Row;
+use crate::summary::{Row, capacity_cps};
 use crate::verdict::Verdict;
 use crate::worlds::Kind;
 
@@ -91,8 +91,8 @@ pub fn csv(results: &[(&RunSpec, &Outcome)]) -> io::Result<Vec<u8>> {
 }
 
 /// Returns the content of `results.json` for a scenario that was run in `world`. `program` is the
-/// hash of the programs that made the runs. Runs without an outcome are listed under `failed`, with
-/// their errors.
+/// hash of the programs that made the runs. The capacity is null if it differs between the runs.
+/// Runs without an outcome are listed under `failed`, with their errors.
 pub fn json(
     scenario: &Scenario,
     world: Kind,
@@ -102,7 +102,6 @@ pub fn json(
     rows: &[Row],
     verdicts: &[Verdict],
 ) -> Value {
-    let capacity = Capacity::under(&scenario.conditions);
     let point = |(run, result): &Run| {
         let outcome = result.as_ref().ok()?;
         Some(json!({
@@ -132,8 +131,8 @@ pub fn json(
         "world": world,
         "program": program,
         "machine": machine,
-        "capacity_cps": capacity.cps,
-        "call_s": capacity.call.as_secs_f64(),
+        "capacity_cps": capacity_cps(scenario, rows),
+        "call_s": Capacity::under(&scenario.conditions).call.as_secs_f64(),
         "deadline_ms": scenario.conditions.deadline_ms,
         "rows": rows.iter().map(row).collect::<Value>(),
         "conditions": verdicts,

@@ -7,7 +7,7 @@ use crate::figure::highlight::Highlights;
 use crate::figure::overload::{Facet, Heading, Series};
 use crate::figure::{Figure, Point, overload};
 use crate::scenario::Scenario;
-use crate::summary::{Row, Spread};
+use crate::summary::{Row, Spread, capacity_cps};
 
 /// Returns all figures of `scenario`, each with its file name. If there are too many variants to
 /// highlight all, those named in `highlight` are highlighted.
@@ -16,7 +16,7 @@ pub fn figures(
     rows: &[Row],
     highlight: &[String],
 ) -> Vec<(&'static str, Figure)> {
-    let note = note(scenario);
+    let note = note(scenario, rows);
     let of_bound = |row: &Row| row.of_bound.map_or(0.0, |part| part.median);
     let samples: Vec<_> =
         rows.iter().map(|row| (&*row.variant.label, row.mean_load, of_bound(row))).collect();
@@ -70,17 +70,19 @@ fn rejection_costs(scenario: &Scenario) -> String {
     .collect()
 }
 
-fn note(scenario: &Scenario) -> String {
+/// Describes the runs and the cost of a call. Also states the capacity, unless it differs between
+/// the runs.
+fn note(scenario: &Scenario, rows: &[Row]) -> String {
     let runs = match scenario.schedule.repetitions {
         1 => "One run".to_owned(),
         n => format!("Median, least and greatest of {n} runs"),
     };
-    let capacity = Capacity::under(&scenario.conditions);
+    let cps = capacity_cps(scenario, rows);
     format!(
-        "{runs} of {} s · a call costs {:.1} ms: {:.0} calls/s",
+        "{runs} of {} s · a call costs {:.1} ms{}",
         scenario.schedule.measured.as_secs_f64(),
-        capacity.call.as_secs_f64() * 1e3,
-        capacity.cps,
+        Capacity::under(&scenario.conditions).call.as_secs_f64() * 1e3,
+        cps.map_or_else(String::new, |cps| format!(": {cps:.0} calls/s")),
     )
 }
 
@@ -187,6 +189,28 @@ mod tests {
         // No call was set up, so there is no delay to draw. The lines still have names.
         assert!(figures[1].1.panels[1].lines[2].points.is_empty());
         assert_eq!(figures[0].1.panels[1].lines[2].points.len(), 2);
+    }
+
+    #[test]
+    fn a_figure_states_the_capacity_only_if_it_is_the_same_in_all_runs() {
+        let note = |sweep: &str| {
+            let text = format!(
+                "title = \"t\"\n[emulate]\nserve_us = 1000\n[farm]\nnodes = 3\n\
+                 [sweep]\nload = [1, 2]\n{sweep}[[variant]]\n"
+            );
+            let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
+            let points = runs(&scenario, Kind::Sim);
+            let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
+            let rows = rows(points.iter().map(|point| (point, &outcome)));
+            figures(&scenario, &rows, &[]).remove(2).1.note
+        };
+        // A call takes 6 ms at one of the servers.
+        assert!(note("").ends_with("a call costs 6.0 ms: 500 calls/s"), "{}", note(""));
+        // The only swept number of servers differs from the one in `[farm]`.
+        let one = note("nodes = [1]\n");
+        assert!(one.ends_with("a call costs 6.0 ms: 167 calls/s"), "{one}");
+        let several = note("nodes = [1, 10]\n");
+        assert!(several.ends_with("a call costs 6.0 ms"), "{several}");
     }
 
     #[test]

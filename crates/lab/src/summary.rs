@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
+use crate::cost::Capacity;
 use crate::outage::Outage;
 use crate::outcome::Outcome;
 use crate::recovery::overload_ends;
 use crate::run_spec::RunSpec;
-use crate::scenario::{Axis, Variant};
+use crate::scenario::{Axis, Scenario, Variant};
 pub use crate::spread::Spread;
 use crate::worlds::{load, mean_load};
 
@@ -63,6 +64,18 @@ impl Row {
             && self.load == run.conditions.load
             && self.swept.iter().eq(beside_load)
     }
+}
+
+/// Returns the capacity of the servers under test in calls/s, or `None` if it is not the same in
+/// all `rows` of `scenario`. It differs if the number of servers is swept.
+pub fn capacity_cps(scenario: &Scenario, rows: &[Row]) -> Option<f64> {
+    let capacity = |row: &Row| {
+        let mut conditions = scenario.conditions.clone();
+        row.swept.iter().for_each(|&(axis, value)| axis.set(&mut conditions, value));
+        Capacity::under(&conditions).cps
+    };
+    let first = rows.first().map_or_else(|| Capacity::under(&scenario.conditions).cps, capacity);
+    rows.iter().all(|row| (capacity(row) - first).abs() < 1e-6 * first).then_some(first)
 }
 
 /// Values that describe an outage, summarized over several runs. [`Outage`] explains its fields.
@@ -173,7 +186,6 @@ mod tests {
 
     use super::*;
     use crate::run_spec::runs;
-    use crate::scenario::Scenario;
     use crate::worlds::Kind;
 
     /// Returns the mean load and the bound of a scenario at a load of 2 whose rejections cost a

@@ -195,8 +195,12 @@ impl Part {
 
 fn facts(source: &Source) -> Facts {
     let results = &source.results;
+    let capacity = match results.capacity_cps {
+        Some(cps) => format!("{cps:.1} calls/s"),
+        None => "differs between the runs".to_owned(),
+    };
     let mut facts = vec![
-        ("capacity", format!("{:.1} calls/s", results.capacity_cps)),
+        ("capacity", capacity),
         ("a call costs", format!("{:.2} ms", results.call_s * 1e3)),
         ("runs", source.rows().map(|row| row.runs).sum::<usize>().to_string()),
         ("first seed", results.seed.to_string()),

@@ -34,8 +34,9 @@ pub struct Results {
     pub program: String,
     /// The machine on which the runs were made. `None` in simulated time.
     pub machine: Option<Machine>,
-    /// The rate in calls/s that keeps the emulated processor fully busy.
-    pub capacity_cps: f64,
+    /// The rate in calls/s that keeps the emulated processor fully busy. `None` if it differs
+    /// between the runs.
+    pub capacity_cps: Option<f64>,
     /// The processor time that a whole call costs, in seconds.
     pub call_s: f64,
     /// Set-up delay up to which a call counts as goodput, in ms.

@@ -138,6 +138,14 @@ fn the_page_is_valid_and_has_the_results() {
 }
 
 #[test]
+fn a_capacity_that_differs_between_the_runs_has_no_number() {
+    let mut results = results("sim", "t", 1.0);
+    results["capacity_cps"] = Value::Null;
+    let facts = Page::of(&[results]).texts("dd");
+    assert!(facts.iter().any(|said| said == "differs between the runs"), "{facts:?}");
+}
+
+#[test]
 fn charts_are_given_every_row_with_its_bound_and_timeline() {
     let data = Page::of(&[results("real", "Two loads", 1.0)]).island();
     let experiment = &data["experiments"][0];
