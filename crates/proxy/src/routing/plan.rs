@@ -309,7 +309,8 @@ fn lead_to<'a>(
 ///
 /// A back end that was removed from the configuration counts as trusted if the route token of its
 /// request names its address, so that it can end its dialogs. Any other unknown source counts as
-/// the back end that its Via names, if there is one.
+/// the back end that its Via names, if there is one. The Via also distinguishes the back ends at
+/// one host on the connections that they have opened, because the ports of these are arbitrary.
 fn sender(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -328,13 +329,15 @@ fn sender(
         let token = routes.token.filter(|token| addresses.was_removed(now, token.backend));
         token.is_some_and(is_there)
     };
+    let is_accepted = || flow.connection.is_some_and(|connection| !connection.is_opened());
     match found {
         Origin::Stranger if is_removed() => (Origin::Trusted, true),
-        Origin::Stranger => {
+        Origin::Backend(_) if !is_accepted() => (found, false),
+        Origin::Stranger | Origin::Backend(_) => {
             let named = addresses.backend_by_via(flow, via);
-            (named.map_or(Origin::Stranger, Origin::Backend), false)
+            (named.map_or(found, Origin::Backend), false)
         }
-        origin => (origin, false),
+        Origin::Trusted => (found, false),
     }
 }
 

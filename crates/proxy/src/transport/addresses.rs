@@ -49,8 +49,8 @@ impl Origin {
 pub(crate) struct Addresses {
     listeners: Vec<Own>,
     backend_refs: HashMap<SocketAddr, BackendRef>,
-    /// Hosts of back ends that are reached over streams. The connections that these back ends open
-    /// have arbitrary ports.
+    /// Hosts of back ends that are reached over streams, each with its first back end. The
+    /// connections that these back ends open have arbitrary ports.
     hosts: HashMap<IpAddr, BackendRef>,
     /// Networks from which back ends send, besides their addresses.
     networks: Vec<(IpNet, BackendRef)>,
@@ -252,9 +252,10 @@ impl Addresses {
     }
 
     /// Returns the back end that has opened the connection of `flow` and names itself in the `via`
-    /// of its request. On this machine, only the Via distinguishes a back end from other programs.
-    /// A back end that is reached over UDP also opens a connection for a large request, as RFC 3261
-    /// §18.1.1 requires. Such a back end is not recognized at an address of this machine.
+    /// of its request. Only the Via distinguishes several back ends at one host, and a back end on
+    /// this machine from other programs. A back end that is reached over UDP also opens a
+    /// connection for a large request, as RFC 3261 §18.1.1 requires. Such a back end is not
+    /// recognized at an address of this machine.
     pub(crate) fn backend_by_via(&self, flow: &Flow, via: &Via<'_>) -> Option<BackendRef> {
         if !may_come_from_backend(flow.transport) {
             return None;

@@ -766,6 +766,35 @@ fn a_back_end_is_known_on_a_connection_that_it_opened() {
     assert_eq!((number, sent.to), (2, address(PHONE)));
 }
 
+/// RFC 3261 §12.1.1: "The route set MUST be set to the list of URIs in the Record-Route header
+/// field from the request": our Record-Route must name the back end that has sent the INVITE, so
+/// that the BYE of the callee reaches it. Two back ends of one machine differ only in the Via on
+/// the connections that they open. If the Via names neither, the first one counts.
+#[test]
+fn back_ends_at_one_host_are_distinguished_on_connections_that_they_opened() {
+    let backends = [BACKEND_A, "10.0.0.1:5072"];
+    for (sent_by, expected) in
+        [(BACKEND_A, BACKEND_A), (backends[1], backends[1]), ("10.0.0.1:5074", BACKEND_A)]
+    {
+        for mode in [Mode::Transaction, Mode::Stateless] {
+            let mut scene = Scene::between(Transport::Tcp, mode, backends);
+            let own = scene.accept(2, "10.0.0.1:41000");
+            let invite = invite("TCP", sent_by).replace("bob@192.0.2.1", "carol@203.0.113.9");
+            let (_, invited) = only(scene.offer(own, &invite), "INVITE");
+            assert_eq!(invited.to, address("203.0.113.9:5060"), "{mode:?} {sent_by}");
+            let callee = Flow::udp(address(PROXY), invited.to);
+            scene.offer(callee, &invited.answer("200 OK"));
+            let routes = invited.all("Record-Route").join(", ");
+            let hangup = bye(&routes, "UDP").replace("10.0.0.1:5070", "203.0.113.9:5060");
+            let sent = scene.offer(callee, &hangup);
+            assert!(sent.is_empty(), "{mode:?} {sent_by}: it waits for a connection: {sent:#?}");
+            let (backend, sent) = scene.open();
+            assert_eq!(backend.remote, address(expected), "{mode:?} {sent_by}");
+            only(sent, "BYE");
+        }
+    }
+}
+
 /// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
 /// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503".
 /// §16.7 item 6 turns it into a 500.
