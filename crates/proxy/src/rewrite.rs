@@ -23,6 +23,7 @@ use tidegate_world::{Buffer, Flow, Received, Transport};
 use crate::message::request::Request;
 use crate::message::request_uri::cleaned;
 use crate::message::token::{Minutes, RouteToken};
+use crate::message::way_back::way_back;
 use crate::network::canonical;
 use crate::pushback::wire::OverloadOffer;
 use crate::rejection::{DropReason, Rejection};
@@ -187,7 +188,7 @@ fn write_head(
     // a dialog, the proxy SHOULD insert a Record-Route header field value if it wishes to remain on
     // the path of future requests in the dialog."
     if let Method::Invite | Method::Subscribe | Method::Refer | Method::Notify = request.method
-        && let Some((backend, transport)) = backend_of(snapshot, from, plan)
+        && let Some((backend, transport)) = backend_of(snapshot, from, request, plan)
     {
         let token = RouteToken {
             shard: snapshot.shard as u8,
@@ -221,22 +222,33 @@ fn write_head(
     write_path(head, snapshot, from, request, plan)
 }
 
-/// Returns the address and the transport of the back end, or of the user, with which a request may
-/// begin a dialog.
+/// Returns the address and the transport of the back end, of the user, or of the trusted source
+/// that calls a registered phone, with which a request may begin a dialog.
 fn backend_of(
     snapshot: &Snapshot,
     from: &Flow,
+    request: &Request<'_>,
     plan: &ForwardPlan,
 ) -> Option<(SocketAddr, Transport)> {
+    let target = plan.target;
     let Some(backend_ref) = plan.backend_ref else {
-        return plan.edits.is_user.then(|| (canonical(plan.target.address), plan.target.transport));
+        // RFC 5626 §5.3.1: "the proxy needs to adjust the route set to ensure that subsequent
+        // requests in the dialog can be delivered over a valid flow to the UA instance identified
+        // by the flow token." The phone is the peer in the route token.
+        return match plan.edits.is_user {
+            true => Some((canonical(target.address), target.transport)),
+            false if target.is_registered => {
+                Some((way_back(&request.essentials.via, from), from.transport))
+            }
+            false => None,
+        };
     };
     let address = match (snapshot.backend(backend_ref).named(), plan.edits.toward_backend) {
         // A back end with a name may have moved. In this dialog it has the address to which this
         // request goes, or from which it came.
-        (Some(_), true) => plan.target.address,
+        (Some(_), true) => target.address,
         (Some(_), false) => canonical(from.remote),
-        (None, _) => snapshot.backend(backend_ref).address().unwrap_or(plan.target.address),
+        (None, _) => snapshot.backend(backend_ref).address().unwrap_or(target.address),
     };
     Some((address, snapshot.transport(backend_ref.pool)))
 }

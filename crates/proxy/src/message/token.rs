@@ -47,7 +47,8 @@ const BACKEND_V6: u8 = 1;
 const PEER_V6: u8 = 2;
 /// Bit of `kind`: the peer is behind address translation.
 const IS_TRANSLATED: u8 = 4;
-/// Bit of `kind`: the token has the address of a user in the place of that of the back end.
+/// Bit of `kind`: the token has the address of a user, or of a trusted source, in the place of that
+/// of the back end.
 const IS_USER: u8 = 8;
 /// Bit of `kind` for a peer without a connection: its datagrams come from another port than the one
 /// in its Via. An earlier version of Tidegate set this bit for each peer with a connection.
@@ -97,7 +98,8 @@ pub(crate) struct RouteToken {
     pub(crate) made: Minutes,
     /// The flow of the peer, or `None` in a token of an earlier version.
     pub(crate) peer: Option<PeerFlow>,
-    /// True if `backend` is the address of a user, found by a look-up, and not that of a back end.
+    /// True if `backend` is not the address of a back end. It is the address of a user, found by a
+    /// look-up, or of a trusted source that has called the registered phone in `peer`.
     pub(crate) is_user: bool,
 }
 

@@ -13,7 +13,8 @@ use crate::snapshot::Snapshot;
 use crate::target::Target;
 
 /// Returns the flow of the party of a dialog that is neither a back end nor a user of ours: the
-/// sender of the request, or the target if a back end or a user of ours sends it.
+/// sender of the request, or the target if a back end or a user of ours sends it, or if it is a
+/// registered phone.
 pub(super) fn peer_of(
     snapshot: &Snapshot,
     from: &Flow,

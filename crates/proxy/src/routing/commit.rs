@@ -102,8 +102,10 @@ pub(crate) fn commit(
                 Some(backend_ref) => {
                     tier(step.snapshot, &step.routing.calls, backend_ref.pool, call)
                 }
-                // The transaction recognizes retransmissions, and limits their number.
-                None if is_claimed => Tier::Stateful,
+                // The transaction recognizes retransmissions, and limits their number. RFC 3261
+                // §16.11: without it, a retransmission to a registered phone needs the same
+                // Record-Route, and its token contains the time.
+                None if is_claimed || target.is_registered => Tier::Stateful,
                 None => step.snapshot.tier_elsewhere(),
             };
             let named = if is_named { &request.targets[..] } else { &[] };

@@ -22,6 +22,7 @@ use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 use crate::target::Target;
+use crate::transport::addresses::Origin;
 
 /// Plans a request whose dialog or call is known. Returns `None` if neither is known. If
 /// `known.is_new` is true, the request belongs to no dialog.
@@ -125,9 +126,10 @@ fn by_token(
     snapshot.has_unresolved().then_some(unresolved)
 }
 
-/// Plans an in-dialog request whose route token names a user. The request came on `flow`, from the
-/// user or from the other party. The target is the flow or the address in the token. Further Route
-/// values are ignored, because the source may be a stranger.
+/// Plans an in-dialog request whose route token names a user, or a trusted source that has called a
+/// registered phone. The request came on `flow`, from the user or source, or from the other party.
+/// The target is the flow or the address in the token. Further Route values are ignored, because
+/// the sender may be a stranger.
 fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<TargetChoice> {
     let peer = token.peer?;
     let (remote, user) = (canonical(flow.remote), token.backend);
@@ -137,7 +139,9 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
         true => remote == peer.remote || flow.connection == peer.connection,
         false => remote.ip() == peer.remote.ip(),
     };
-    let is_users = remote == user || remote.ip() == user.ip() && !is_others;
+    // The caller of a registered phone may be a group of trusted hosts.
+    let is_trusted = || peer.is_registered && snapshot.addresses.origin(flow) == Origin::Trusted;
+    let is_users = remote == user || !is_others && (remote.ip() == user.ip() || is_trusted());
     let target = match is_users {
         true => match snapshot.target_of(&peer) {
             Ok(target) => target,

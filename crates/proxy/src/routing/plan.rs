@@ -141,6 +141,13 @@ pub(crate) fn plan<'a>(
         if let Some(target_choice) =
             in_dialog(now, snapshot, state, received, request, routes, &plan.known)
         {
+            // Our Record-Route may not name the listener of a phone's registration.
+            if let TargetChoice::Outside { target, .. } = &target_choice
+                && target.is_registered
+            {
+                let peer = routes.token.and_then(|token| token.peer);
+                plan.egress = peer.map(|peer| peer.listener);
+            }
             plan.target_choice = target_choice;
             return Ok(Planned::Plan(plan));
         }

@@ -460,17 +460,53 @@ fn an_outgoing_request_of_a_trusted_phone_goes_to_its_next_route() {
 }
 
 /// A registrar that a trusted source runs may be outside the pools.
+///
+/// RFC 5626 §5.3.1: "the proxy needs to adjust the route set to ensure that subsequent requests in the dialog
+/// can be delivered over a valid flow to the UA instance identified by the flow token."
 #[test]
 fn a_trusted_source_may_use_a_token() {
-    let mut scene = Scene::with(Mode::Transaction, |settings| {
-        settings.listeners[0].trust = vec!["198.51.100.66/32".parse().unwrap()];
+    for (mode, is_shared) in
+        [(Mode::Transaction, false), (Mode::Stateless, false), (Mode::Transaction, true)]
+    {
+        for transport in [Transport::Udp, Transport::Tcp, Transport::Wss] {
+            call_by_trusted_source(mode, is_shared, transport);
+        }
+    }
+}
+
+/// Checks a call of a trusted source to a phone that has registered over `transport`. Several
+/// instances share the listener of the source if `is_shared`.
+fn call_by_trusted_source(mode: Mode, is_shared: bool, transport: Transport) {
+    let mut scene = Scene::with(mode, |settings| {
+        settings.listeners[0].trust = vec!["198.51.100.66/31".parse().unwrap()];
+        settings.listeners[0].shared = is_shared;
     });
-    let phone = scene.phone(Transport::Tcp);
+    let [trusted, another] = ["198.51.100.66:5060", "198.51.100.67:5060"]
+        .map(|host| Flow::udp(address(PROXY), address(host)));
+    let by = |flow: Flow, text: String| text.replace(BACKEND_A, &flow.remote.to_string());
+    let phone = scene.phone(transport);
     let registered = scene.register(phone, SUPPORTED);
-    let trusted = Flow::udp(address(PROXY), address("198.51.100.66:5060"));
-    let text =
-        inward("INVITE", &registered.all("Path"), "").replace(BACKEND_A, "198.51.100.66:5060");
-    assert_eq!(only(scene.offer(trusted, &text), "INVITE").0, phone);
+    let invite = by(trusted, inward("INVITE", &registered.all("Path"), ""));
+    let (to, invite) = only(scene.offer(trusted, &invite), "INVITE");
+    assert_eq!(to, phone, "{mode:?}");
+    let (to, ok) = only(scene.offer(phone, &invite.answer("200 OK")), "SIP/2.0 200");
+    assert_eq!(to.remote, trusted.remote, "{mode:?} {transport}");
+
+    // RFC 3261 §12.1.2: the route set of the caller is "in reverse order".
+    let routes: Vec<_> = ok.all("Record-Route").into_iter().rev().collect();
+    for (from, method, cseq) in [(trusted, "ACK", 1), (another, "INFO", 2), (trusted, "BYE", 3)] {
+        let text = inward(method, &routes, "Totag\r\n");
+        let text = by(from, text.replace("CSeq: 1", &format!("CSeq: {cseq}")));
+        let (to, sent) = only(scene.offer(from, &text), method);
+        assert_eq!(to, phone, "{mode:?} {method}");
+        assert!(sent.all("Route").is_empty(), "{}", sent.text);
+    }
+    let routes = invite.all("Record-Route").join(", ");
+    let bye = request("BYE", "sip:bob@10.9.9.9", "c", 1, &format!("Totag\r\nRoute: {routes}\r\n"));
+    let via = format!("SIP/2.0/{transport} 192.168.1.2;rport");
+    let (to, _) =
+        only(scene.offer(phone, &bye.replace("SIP/2.0/UDP 198.51.100.7:5060", &via)), "BYE");
+    assert_eq!(to.remote, trusted.remote, "{mode:?} {transport}");
 }
 
 /// Another instance sends a datagram from a shared address, so the Path names this address.
