@@ -40,7 +40,7 @@ pub(crate) fn caller_of(address: IpAddr) -> u64 {
 
 /// Returns whether an address is routed only within its own network: an address of RFC 1918, RFC
 /// 6598, RFC 3927 or RFC 4193, a loopback or a link-local one.
-pub(crate) fn is_local(ip: IpAddr) -> bool {
+fn is_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
             let is_shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xc0 == 64;
@@ -48,6 +48,12 @@ pub(crate) fn is_local(ip: IpAddr) -> bool {
         }
         IpAddr::V6(ip) => ip.is_unique_local() || ip.is_unicast_link_local() || ip.is_loopback(),
     }
+}
+
+/// Returns whether `ip` leads to a party that sends from `source` only within the network or the
+/// machine of this party: `ip` is in a private network or on a machine itself, and `source` is not.
+pub(crate) fn is_inside(ip: IpAddr, source: IpAddr) -> bool {
+    is_local(ip) && !is_local(source) || ip.is_loopback() && !source.is_loopback()
 }
 
 /// Returns whether a message can be sent to an address: it belongs to one host, and has a port.

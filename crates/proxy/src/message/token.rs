@@ -119,7 +119,8 @@ pub(crate) struct PeerFlow {
     /// The local address to which the peer sent its request in a datagram, if the listener has the
     /// wildcard address.
     pub(crate) local: Option<IpAddr>,
-    /// True if the Via of the peer named another address than its source address.
+    /// True if the peer counts as behind address translation: its Via named another address than
+    /// its source address, and it asked for `rport` or the address in the Via was a private one.
     pub(crate) is_translated: bool,
     /// True if the peer asked for responses at its source port, over UDP, and its Via named another
     /// port.

@@ -8,7 +8,7 @@ use super::{Edits, ForwardPlan};
 use crate::message::request::Request;
 use crate::message::token::PeerFlow;
 use crate::message::way_back::way_back;
-use crate::network::canonical;
+use crate::network::{canonical, is_inside};
 use crate::snapshot::Snapshot;
 use crate::target::Target;
 
@@ -36,9 +36,14 @@ pub(super) fn peer_of(
         };
     }
     let (via, source) = (&request.essentials.via, from.remote);
-    // RFC 3261 §18.2.1: if the Via names another IP address than the source, the sender does not
-    // know the address at which we reach it.
-    let is_translated = via.host.ip().is_some_and(|ip| ip != source.ip().to_canonical());
+    let source_ip = source.ip().to_canonical();
+    // RFC 3261 §18.2.1: if the Via names another IP address than the source, a NAT may lie between.
+    // But a trunk may also send from one address and receive at another. RFC 3581 §3: the client
+    // that asks for `rport` receives at its source address. An address inside the network of the
+    // client is of no use for us.
+    let is_translated = via.host.ip().map(|ip| ip.to_canonical()).is_some_and(|ip| {
+        ip != source_ip && (via.params.get("rport").is_some() || is_inside(ip, source_ip))
+    });
     let (remote, connection) = (way_back(via, from), from.connection);
     let local = snapshot.addresses.listener(ingress.into()).and_then(|own| own.asked(from));
     PeerFlow {

@@ -21,7 +21,7 @@ use crate::message::address_of_record::address_of_record;
 use crate::message::flow_token::RegisteredFlow;
 use crate::message::request::Request;
 use crate::message::token::{PeerFlow, RouteToken};
-use crate::network::{caller_of, canonical, is_local, may_be_sent_to};
+use crate::network::{caller_of, canonical, is_inside, may_be_sent_to};
 use crate::rejection::Rejection;
 use crate::resolution::Wanted;
 use crate::routing::in_dialog::in_dialog;
@@ -487,10 +487,7 @@ fn on_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> Result<Ta
 /// given. The address may belong to no single host, have no port, or be in a private network or on
 /// this machine although the party is not.
 fn leads_nowhere(named: SocketAddr, peer: &PeerFlow) -> bool {
-    let (ip, party) = (named.ip().to_canonical(), peer.remote.ip());
-    !may_be_sent_to(named)
-        || is_local(ip) && !is_local(party)
-        || ip.is_loopback() && !party.is_loopback()
+    !may_be_sent_to(named) || is_inside(named.ip().to_canonical(), peer.remote.ip())
 }
 
 /// Rejects a stranger's request whose Route names the flow of another phone.

@@ -263,6 +263,21 @@ fn a_request_to_a_party_that_accepts_connections_opens_another_one() {
     }
 }
 
+/// RFC 3261 §12.2.1.1, as above: a trunk may send from one address and accept connections at
+/// another one, which its Via and Contact name.
+#[test]
+fn a_request_to_a_trunk_with_another_address_opens_a_connection_to_its_contact() {
+    let contact = "sip:gw@198.51.100.8:5060;transport=tcp";
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut scene = Scene::new(Transport::Tcp, mode);
+        let (backend, bye) = without_connection(&mut scene, "198.51.100.8:5060", contact);
+        assert!(scene.offer(backend, &bye).is_empty(), "{mode:?}: it waits for the connection");
+        let (trunk, sent) = scene.open();
+        assert_eq!(trunk.remote, address("198.51.100.8:5060"), "{mode:?}");
+        only(sent, "BYE");
+    }
+}
+
 /// RFC 3261 §18.4: "the transport layer SHOULD inform the transport user of a failure in sending."
 #[test]
 fn a_party_that_refuses_another_connection_is_not_reached() {

@@ -65,6 +65,11 @@ fn a_caller_behind_address_translation_is_reached_on_its_flow() {
     goes_to(nat, "[fd00::2]:5060;rport", "sip:alice@[fd00::2]:5060", nat);
     // The addresses of the caller's own network may look like public ones.
     goes_to(nat, "11.0.0.2:5060;rport", "sip:alice@11.0.0.2", nat);
+    goes_to(nat, "11.0.0.2:5060;rport=x", "sip:alice@11.0.0.2", nat);
+    // Without `rport`, a private address shows the translation, and requests go to the same address
+    // as the responses.
+    goes_to(nat, "192.168.1.2:5060", "sip:alice@203.0.113.5", "203.0.113.9:5060");
+    goes_to("10.7.7.7:40123", "127.0.0.1:5060", "sip:alice@203.0.113.5", "10.7.7.7:5060");
 }
 
 /// RFC 3581 §3: "When the client sends the request, if the request is sent using UDP, the client MUST be
@@ -149,6 +154,9 @@ fn a_contact_that_can_be_reached_is_followed() {
     goes_to(CALLER, "198.51.100.7:5060", "sip:alice@203.0.113.5:5060", "203.0.113.5:5060");
     // Both addresses are in one private network.
     goes_to("10.7.7.7:5060", "10.7.7.7:5060", "sip:alice@10.7.7.8:5060", "10.7.7.8:5060");
+    // A trunk may receive at another address than the one from which it sends.
+    goes_to(CALLER, "198.51.100.8:5060", "sip:gw@198.51.100.8", "198.51.100.8:5060");
+    goes_to("10.7.7.7:5060", "10.7.7.8:5060", "sip:gw@10.7.7.8", "10.7.7.8:5060");
 }
 
 /// In a call between two back ends, a request of the called back end must not return to itself.
