@@ -94,22 +94,25 @@ fn a_request_to_a_party_without_a_usable_contact_opens_a_connection_to_its_via()
     }
 }
 
+/// RFC 3261 §12.2.1.1, as above. The caller has closed its connection, or Tidegate has restarted.
 #[test]
 fn a_request_of_a_user_to_its_caller_finds_a_caller_that_is_not_behind_nat() {
     for via in ["198.51.100.7:5060", "192.168.1.2:5060"] {
-        request_of_a_user(via);
+        for is_restarted in [true, false] {
+            request_of_a_user(via, is_restarted);
+        }
     }
 }
 
-/// Sets up a call from a party with this Via to a user, and sends the BYE of the user through
-/// another process.
-fn request_of_a_user(via: &str) {
-    let [mut before, mut after] = two(Mode::Transaction, |settings| {
+/// Sets up a call from a party with this Via to a user. The connection of the party then ends.
+/// Sends the BYE of the user through another process if `is_restarted`.
+fn request_of_a_user(via: &str, is_restarted: bool) {
+    let [mut before, after] = two(Mode::Transaction, |settings| {
         let (from, methods, to) = (Senders::Any, Vec::new(), RuleTarget::Users);
         let domains = vec!["example.com".to_owned()];
         settings.rules.insert(0, Rule { from, methods, domains, to });
     });
-    let caller = before.accept(2, CALLER);
+    let caller = before.accept(2, "198.51.100.7:40123");
     let invite = invite("TCP", via);
     before.offer(caller, &invite.replace("sip:bob@192.0.2.1", "sip:alice@example.com"));
     let query = before.streams.poll_query().expect("a look-up of the user");
@@ -118,14 +121,19 @@ fn request_of_a_user(via: &str) {
     while before.streams.serve(before.now) {}
     let (_, forwarded) = only(before.sent(), "INVITE");
     let user = Flow::udp(address(PROXY), forwarded.to);
+    before.offer(user, &forwarded.answer("200 OK"));
+    before.close(caller, CloseCause::Ended);
+    before.pass(Duration::from_secs(1));
     let bye = bye(&forwarded.all("Record-Route").join(", "), "UDP");
-    let sent = after.offer(user, &bye);
+    let mut scene = if is_restarted { after } else { before };
+    let mut sent = scene.offer(user, &bye);
+    sent.extend(scene.pass(Duration::ZERO));
     if via.starts_with("192.") {
         only(sent, "SIP/2.0 430");
-        assert!(after.streams.poll_connect().is_none());
+        assert!(scene.streams.poll_connect().is_none());
     } else {
         assert!(sent.is_empty(), "it waits for the connection");
-        let (party, sent) = after.open();
+        let (party, sent) = scene.open();
         assert_eq!(party.remote, address(via));
         only(sent, "BYE");
     }
