@@ -12,7 +12,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tidegate_sip::{Method, Uri};
+use tidegate_sip::{Method, Scheme, Uri};
 use tidegate_world::{Received, Timestamp, Transport};
 
 use crate::dialog::CallRef;
@@ -301,6 +301,13 @@ fn lead_to<'a>(
             }
             (Destination::User, origin) => match request.targets.first() {
                 Some(&target) => TargetChoice::User { target, from: origin.backend_ref() },
+                // RFC 5630 §5.3: "the proxy MUST NOT forward the request to the URI indicated in
+                // the Contact header field. If the proxy needs to reject the request for that
+                // reason, the proxy MUST reject it with a 480 (Temporarily Unavailable) response."
+                // We open connections over TLS to back ends only.
+                None if request.uri.scheme == Scheme::Sips && request.uri.user.is_some() => {
+                    return Err(Rejection::INSECURE);
+                }
                 None => {
                     let aor = address_of_record(&request.uri).ok_or(Rejection::NO_USER)?;
                     return Ok(Planned::Pending(Need::User(aor)));

@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Script, Sent, address, invite, request};
 use tidegate_balance::Policy;
 use tidegate_proxy::{Listener, Mode, Rule, RuleTarget, Senders};
-use tidegate_world::{Core, LookupKind, QueryAnswer, QueryId, Question, Transport};
+use tidegate_world::{
+    ConnectionId, Core, Flow, LookupKind, QueryAnswer, QueryId, Question, Received, Transport,
+};
 
 const PHONE: &str = "203.0.113.7:5062";
 const OTHER_PHONE: &str = "203.0.113.8:5060";
@@ -174,6 +176,29 @@ fn rfc3261_16_5_a_user_without_a_contact_that_can_be_reached_is_unavailable() {
             assert_eq!(statuses(&sent), ["480"], "{contacts:?} {listener}");
         }
     }
+}
+
+/// RFC 5630 §5.3: "If the proxy needs to reject the request for that reason, the proxy MUST reject it with a
+/// 480 (Temporarily Unavailable) response." The reason is that the contact is reached without TLS.
+#[test]
+fn rfc5630_5_3_a_sips_request_for_a_user_gets_480_without_a_look_up() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        let secure = Listener::new(address("192.0.2.1:5061"));
+        settings.listeners.push(Listener { transport: Transport::Tls, ..secure });
+        settings.rules.insert(0, users("example.com"));
+    });
+    let (local, remote) = (address("192.0.2.1:5061"), address("198.51.100.7:40123"));
+    let flow = Flow::connected(Transport::Tls, local, remote, ConnectionId::FIRST_ACCEPTED);
+    let mut status = |uri: &str, call: &str| {
+        let text = request("MESSAGE", uri, call, 1, "").replace("SIP/2.0/UDP", "SIP/2.0/TLS");
+        s.proxy.offer(s.now, Received::new(s.now, flow, s.pool.copy(text.as_bytes())));
+        let sent = s.serve();
+        assert_eq!(asked(&mut s), None);
+        statuses(&sent).join(" ")
+    };
+    assert_eq!(status("sips:alice@example.com", "c"), "480");
+    // This Request-URI names no user.
+    assert_eq!(status("sips:example.com", "d"), "404");
 }
 
 #[test]
