@@ -84,11 +84,10 @@ swarm: programs ## draw worlds from seeds and check what must always hold, until
 reproduce: release ## run every claim of the papers and write docs/reproduction.md (an hour); REPRODUCE="..."
 	@$(or $(CARGO_TARGET_DIR),target)/release/tidegate-lab reproduce $(REPRODUCE)
 
-bench: release ## instructions a message; CPU a call beside a relay and Kamailio (an hour); BENCH="..."
+bench: release ## instructions a message; CPU a call beside a relay and Kamailio (half an hour); BENCH="..."
 	@scripts/setup bench
 	bench/instructions
-	bench/compare $(BENCH)
-	bench/steady --rates 2000,10000 --elements transaction,stateless,relay,forward,t_relay
+	bench/steady --rates 2000,10000 --elements transaction,stateless,relay,forward,t_relay $(BENCH)
 
 release: build
 	@$(CARGO) build --release --package tidegate-io --examples

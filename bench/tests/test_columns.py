@@ -14,7 +14,7 @@ from tidegate_bench.load import Outcome, Usage
 from tidegate_bench.overload import Variant
 from tidegate_bench.registrations import Registrations
 from tidegate_bench.table import Column
-from tidegate_bench.tools import compare, steady
+from tidegate_bench.tools import steady
 
 USAGE = Usage(2.0, 0.8, 0.1, 0.2, drops=3, element_drops=9, steady_cpu_s=1.0, steady_s=2.0, wakes_per_s=50.0)
 
@@ -199,48 +199,6 @@ class ColumnsTest(Scratch):
         cells = self.cells(runs, steady.COLUMNS)
         self.assertEqual((cells["in time"], cells["CPU µs a call"]), ("0.9950", "2500.0 2500.0 2500.0"))
         self.assertEqual(steady.row(runs[0])["wakes_per_s"], 50.0)
-
-    def test_compare_counts_a_rate_as_carried_only_without_repetitions(self) -> None:
-        def run(reached: float, failed: int, repeated: int) -> compare.Run:
-            counts = (reached, 1000, 1000 - failed, failed, repeated)
-            return compare.Run("saturation", 1, "t_relay", 100, *counts, 60.0, 1, 1, 0.5, 0.5, 1.0, 0.3, 0, 0)
-
-        self.assertTrue(run(95, 0, 10).carried())
-        for late in (run(95, 1, 0), run(95, 0, 11), run(33, 0, 0)):
-            self.assertFalse(late.carried())
-            self.assertTrue(late.limit())
-
-    def test_compare_fails_if_calls_are_missing_or_an_element_carries_no_rate(self) -> None:
-        def run(element: str, reached: float, successful: int) -> compare.Run:
-            counts = (reached, 1000, successful, 0, 0)
-            return compare.Run("rate", 1, element, 100, *counts, 60.0, 1, 1, 0.5, 0.5, 1.0, 0.3, 0, 0)
-
-        # SIPp has ended early, has left calls open, or has written no statistics. It counts none of them as failed.
-        carried, missed = (
-            run("relay", 100.0, 1000),
-            [run("relay", 5.0, 50), run("relay", 99.0, 990), run("relay", 0, 0)],
-        )
-        record = Mock()
-        for runs in ([carried], *([carried, other] for other in missed)):
-            compare.judge_rate(record, runs, 100)
-        self.assertEqual([call.args[0] for call in record.expect.call_args_list], [True, False, False, False])
-        self.assertIn("but not relay in round 1", record.expect.call_args.args[1])
-        for names in (["relay"], ["relay", "forward"]):
-            compare.judge_saturation(record, [carried], names, 1)
-        self.assertEqual([call.args[0] for call in record.expect.call_args_list[4:]], [True, False])
-        self.assertIn("but not forward in round 1", record.expect.call_args.args[1])
-
-    def test_compare_takes_ratios_within_a_round_and_a_rate(self) -> None:
-        def run(element: str, round_: int, rate: int, us: float) -> compare.Run:
-            return compare.Run("rate", round_, element, rate, rate, 10, 10, 0, 0, us, 1, 1, 0.5, 0.5, 1.0, 0.3, 0, 0)
-
-        runs = [run("relay", 1, 100, 10.0), run("relay", 2, 100, 20.0), run("forward", 1, 100, 15.0)]
-        runs += [run("forward", 2, 100, 50.0), run("forward", 2, 130, 60.0)]
-        compare.show(runs, runs)
-        [line] = [line.split() for line in self.printed.splitlines() if line.strip().startswith("forward")]
-        self.assertEqual(line[1:10], ["100", "100", "130", "15.0", "50.0", "60.0", "1.50", "2.00", "2.50"])
-        self.assertIn("others took up to 0.30 cores", self.printed)
-        self.assertEqual(run("relay", 1, 100, 1.0).limit(), "")
 
     def test_heads_are_over_their_cells(self) -> None:
         listed = [*disposal.COLUMNS, *tiers.COLUMNS, *laws.COLUMNS, *loss.COLUMNS, *prediction.COLUMNS, *steady.COLUMNS]
