@@ -2,8 +2,7 @@
 
 The real proxy with its transactions runs with a group of callers, three back ends, and links of 1 ms that lose one
 packet in a thousand. Calls are answered and ended by either side, rejected, cancelled, or get no response. Three seeds
-run for five minutes each, and one for the hour. The demonstration also measures the memory of 100,000 calls while they
-are live and after their final responses.
+run for five minutes each, and one for the hour.
 """
 
 from typing import Any
@@ -16,11 +15,6 @@ RATE_CPS = 1000
 SEEDS = (1, 2, 3)
 SHORT_S = 300
 HOUR_S = 3600
-HELD = 100_000
-
-# Bytes that the design allows for each transaction. A call through the proxy has two.
-LIVE_MAX_BYTES = 1024
-FINAL_MAX_BYTES = 256
 
 
 def outcomes(run: dict[str, Any]) -> dict[str, int]:
@@ -90,34 +84,10 @@ def show(record: Record, run: dict[str, Any]) -> None:
     record.expect(run["settled"], "no back end is counted as having work")
 
 
-def memory(record: Record) -> dict[str, Any]:
-    held = program.cargo_example("memory", HELD)
-    print(f"\nbytes in memory for each of {HELD} calls (INVITEs of {held['invite_bytes']:.0f} B)")
-    stages = {
-        "live": "ringing",
-        "answered": "answered",
-        "rejected": "rejected, no ACK yet",
-        "acknowledged": "rejected, acknowledged",
-    }
-    each = {}
-    print(f"  {'':<24}{'in all':>8}{'call table':>12}{'a transaction':>15}")
-    for stage, name in stages.items():
-        total, call = held["transaction"][stage], held["stateless"][stage]
-        each[stage] = (total - call) / 2
-        print(f"  {name:<24}{total:>8.0f}{call:>12.0f}{each[stage]:>15.0f}")
-    record.expect(each["live"] <= LIVE_MAX_BYTES, f"a live transaction takes {LIVE_MAX_BYTES} B or less")
-    record.expect(
-        max(each["answered"], each["acknowledged"]) <= FINAL_MAX_BYTES,
-        f"after its final response it takes {FINAL_MAX_BYTES} B or less",
-    )
-    return {**held, "each_transaction": each}
-
-
 class Show(Demonstration):
     ROUNDS = None
 
     def run(self) -> Results:
-        held = memory(self)
         runs = []
         for seed, lasts_s in [*((seed, SHORT_S) for seed in SEEDS), (SEEDS[0], HOUR_S)]:
             run = program.cargo_example("hour", "transaction", seed, RATE_CPS, lasts_s)
@@ -126,4 +96,4 @@ class Show(Demonstration):
         self.rows("runs", map(row, runs))
         self.expect(len({run["trace"] for run in runs}) == len(runs), "the traces of all runs differ")
         self.expect(runs[-1]["wall_s"] < HOUR_S, "the simulation of an hour took less than an hour")
-        return {"runs": runs, "memory": held}
+        return {"runs": runs}

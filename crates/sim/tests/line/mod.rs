@@ -1,6 +1,4 @@
-//! The proxy between a caller and scripted back ends, for the examples that measure memory.
-
-#![allow(dead_code, reason = "each program uses a part of it")]
+//! The proxy between a caller and scripted back ends, for the example `million`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
