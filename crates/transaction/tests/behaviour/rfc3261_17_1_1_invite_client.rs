@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::script::Effect::{AckSent, Enters, RequestSent, TimedOut, ToUser};
-use crate::script::Event::{Response, TransportError};
+use crate::script::Event::Response;
 use crate::script::State::{Calling, Completed, Proceeding, Terminated};
 use crate::script::{INVITE_CLIENT, ms, play, reliable, times, unreliable};
 use tidegate_transaction::{Client, Firing, InviteClient, Timing};
@@ -147,16 +147,6 @@ fn timer_d_does_not_scale_with_t1() {
     assert_eq!(seen.last(), Some(&(32_001, Enters(Terminated))));
 }
 
-/// RFC 6026 §8.4: "the client transaction MUST generate an ACK request, even if the transport is
-/// reliable", with Timer D of "a value of zero seconds for reliable transports".
-#[test]
-fn over_a_reliable_transport_a_rejection_ends_it_at_once() {
-    let seen = play(INVITE_CLIENT, &reliable(), &[(100, Response(486)), (200, Response(486))]);
-    let expected =
-        [(0, Enters(Calling)), (100, ToUser(486)), (100, AckSent), (100, Enters(Terminated))];
-    assert_eq!(seen, expected);
-}
-
 /// RFC 6026 §8.4: "Any retransmissions of a response with status code 300-699 that are received
 /// while in the "Completed" state MUST cause the ACK to be re-passed to the transport layer for
 /// retransmission, but the newly received response MUST NOT be passed up to the TU." Such responses
@@ -181,34 +171,6 @@ fn a_repeated_rejection_is_acknowledged_and_goes_no_further() {
         (32_100, Enters(Terminated)),
     ];
     assert_eq!(seen, expected);
-}
-
-/// §17.1.4: "The client transaction SHOULD inform the TU that a transport failure has occurred, and
-/// the client transaction SHOULD transition directly to the "Terminated" state." The machine itself
-/// reports nothing, because its owner already knows of the failure.
-#[test]
-fn a_transport_error_ends_it() {
-    let seen = play(INVITE_CLIENT, &unreliable(), &[(10, TransportError), (20, Response(200))]);
-    assert_eq!(seen, [(0, Enters(Calling)), (10, Enters(Terminated))]);
-    let script = [(10, Response(486)), (600, Response(486)), (600, TransportError)];
-    let seen = play(INVITE_CLIENT, &unreliable(), &script);
-    assert_eq!(seen.last(), Some(&(600, Enters(Terminated))));
-}
-
-/// Figure 5 shows the states that wait for a final response, and those that wait for any response.
-#[test]
-fn predicates_follow_the_state() {
-    let timing = unreliable();
-    let calling = Client::invite(Timestamp::ZERO, &timing);
-    assert!(calling.is_unanswered() && calling.is_pending());
-    let (proceeding, _) = calling.on_response(ms(1), &timing, 100);
-    assert!(!proceeding.is_unanswered() && proceeding.is_pending());
-    for status in [200, 486] {
-        let (done, _) = proceeding.on_response(ms(2), &timing, status);
-        assert!(!done.is_unanswered() && !done.is_pending() && !done.is_terminated());
-    }
-    let ended = calling.end();
-    assert!(!ended.is_unanswered() && !ended.is_pending() && ended.is_terminated());
 }
 
 /// If the driver fires the timers late, only one of the missed retransmissions is sent, and the

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::script::Effect::{Enters, RequestSent, TimedOut, ToUser};
-use crate::script::Event::{Response, TransportError};
+use crate::script::Event::Response;
 use crate::script::State::{Completed, Proceeding, Terminated, Trying};
 use crate::script::{OTHER_CLIENT, ms, play, reliable, times, unreliable};
 use tidegate_transaction::{Client, Firing, OtherClient, Timing};
@@ -100,6 +100,10 @@ fn a_provisional_response_slows_repetitions_to_t2() {
 ///
 /// RFC 3261 §17.1.2.2: "If Timer K fires while in this state, the client transaction MUST
 /// transition to the "Terminated" state."
+///
+/// RFC 3261 §17.1.2.2: "If a final response (status codes 200-699) is received while in the
+/// "Proceeding" state, the response MUST be passed to the TU, and the client transaction MUST
+/// transition to the "Completed" state."
 #[test]
 fn a_final_response_is_passed_on_once_and_buffered_for_timer_k() {
     for status in [200, 302, 404, 503, 699] {
@@ -114,58 +118,8 @@ fn a_final_response_is_passed_on_once_and_buffered_for_timer_k() {
         ];
         assert_eq!(seen, expected);
     }
-}
-
-/// §17.1.2.2: "If a final response (status codes 200-699) is received while in the "Proceeding"
-/// state, the response MUST be passed to the TU, and the client transaction MUST transition to
-/// the "Completed" state."
-#[test]
-fn a_final_response_after_a_provisional_one_completes_it_too() {
-    let script = [(100, Response(100)), (300, Response(200))];
-    let seen = play(OTHER_CLIENT, &unreliable(), &script);
-    let expected = [
-        (0, Enters(Trying)),
-        (100, ToUser(100)),
-        (100, Enters(Proceeding)),
-        (300, ToUser(200)),
-        (300, Enters(Completed)),
-        (5_300, Enters(Terminated)),
-    ];
-    assert_eq!(seen, expected);
-}
-
-/// §17.1.2.2: Timer K fires in "zero seconds for reliable transports".
-///
-/// RFC 3261 §17.1.2.2: "Once the client transaction enters the "Completed" state, it MUST set Timer
-/// K to fire in T4 seconds for unreliable transports, and zero seconds for reliable transports."
-#[test]
-fn over_a_reliable_transport_a_final_response_ends_it_at_once() {
-    let seen = play(OTHER_CLIENT, &reliable(), &[(100, Response(200)), (200, Response(200))]);
-    assert_eq!(seen, [(0, Enters(Trying)), (100, ToUser(200)), (100, Enters(Terminated))]);
-}
-
-/// §17.1.4: "The client transaction SHOULD inform the TU that a transport failure has occurred,
-/// and the client transaction SHOULD transition directly to the "Terminated" state."
-#[test]
-fn a_transport_error_ends_it() {
-    let seen = play(OTHER_CLIENT, &unreliable(), &[(10, TransportError), (20, Response(200))]);
-    assert_eq!(seen, [(0, Enters(Trying)), (10, Enters(Terminated))]);
-    let seen = play(OTHER_CLIENT, &unreliable(), &[(10, Response(100)), (500, TransportError)]);
-    assert_eq!(seen.last(), Some(&(500, Enters(Terminated))));
-}
-
-/// Figure 6 shows the states that wait for a final response, and those that wait for any response.
-#[test]
-fn predicates_follow_the_state() {
-    let timing = unreliable();
-    let trying = Client::other(Timestamp::ZERO, &timing);
-    assert!(trying.is_unanswered() && trying.is_pending());
-    let (proceeding, _) = trying.on_response(ms(1), &timing, 100);
-    assert!(!proceeding.is_unanswered() && proceeding.is_pending());
-    let (completed, _) = proceeding.on_response(ms(2), &timing, 200);
-    assert!(!completed.is_unanswered() && !completed.is_pending() && !completed.is_terminated());
-    let ended = trying.end();
-    assert!(!ended.is_unanswered() && !ended.is_pending() && ended.is_terminated());
+    let seen = play(OTHER_CLIENT, &unreliable(), &[(100, Response(100)), (300, Response(200))]);
+    assert_eq!(seen.last(), Some(&(5_300, Enters(Terminated))));
 }
 
 /// If the driver fires the timers late in "Proceeding", only one of the missed retransmissions is

@@ -129,24 +129,41 @@ const FIGURE_8_RELIABLE: &str = "
     Proceeding | 200-699 from TU | response sent    | Terminated
     Proceeding | 408 from TU   | -                  | Terminated";
 
+/// RFC 6026 §8.4: "the client transaction MUST generate an ACK request, even if the transport is
+/// reliable", with Timer D of "a value of zero seconds for reliable transports".
+///
+/// RFC 3261 §17.1.4: "The client transaction SHOULD inform the TU that a transport failure has
+/// occurred, and the client transaction SHOULD transition directly to the "Terminated" state." The
+/// machine itself reports nothing, because its owner already knows of the failure.
 #[test]
 fn figure_5_the_client_of_an_invite() {
     compare(FIGURE_5, INVITE_CLIENT, &unreliable());
     compare(FIGURE_5_RELIABLE, INVITE_CLIENT, &reliable());
 }
 
+/// RFC 3261 §17.1.2.2: "Once the client transaction enters the "Completed" state, it MUST set Timer
+/// K to fire in T4 seconds for unreliable transports, and zero seconds for reliable transports."
+///
+/// RFC 3261 §17.1.4: "The client transaction SHOULD inform the TU that a transport failure has
+/// occurred, and the client transaction SHOULD transition directly to the "Terminated" state."
 #[test]
 fn figure_6_the_client_of_another_request() {
     compare(FIGURE_6, OTHER_CLIENT, &unreliable());
     compare(FIGURE_6_RELIABLE, OTHER_CLIENT, &reliable());
 }
 
+/// RFC 3261 §17.2.1: Timer I is set to "zero seconds for reliable transports".
 #[test]
 fn figure_7_the_server_of_an_invite() {
     compare(FIGURE_7, INVITE_SERVER, &unreliable());
     compare(FIGURE_7_RELIABLE, INVITE_SERVER, &reliable());
 }
 
+/// RFC 3261 §17.2.2: "Once in the "Trying" state, any further request retransmissions are
+/// discarded." Timer J fires in "zero seconds for reliable transports".
+///
+/// RFC 4320 §4.1: "An SIP element MUST NOT send any provisional response with a Status-Code other
+/// than 100 to a non-INVITE request."
 #[test]
 fn figure_8_the_server_of_another_request() {
     compare(FIGURE_8, OTHER_SERVER, &unreliable());

@@ -243,10 +243,25 @@ impl Machine {
         matches!(self, Self::Client(_))
     }
 
+    /// Adds the new state to the effects, and checks that the predicates agree with the state.
     fn record_state(&self, before: State, effects: &mut Vec<Effect>) {
-        assert_eq!(self.is_terminated(), self.state() == State::Terminated);
-        if self.state() != before {
-            effects.push(Effect::Enters(self.state()));
+        let state = self.state();
+        assert_eq!(self.is_terminated(), state == State::Terminated);
+        match self {
+            Self::Client(client) => {
+                let is_unanswered = matches!(state, State::Calling | State::Trying);
+                assert_eq!(client.is_unanswered(), is_unanswered);
+                assert_eq!(client.is_pending(), is_unanswered || state == State::Proceeding);
+            }
+            Self::Server(server) => {
+                let is_pending = matches!(state, State::Trying | State::Proceeding);
+                assert_eq!(server.is_pending(), is_pending);
+                let is_invite = matches!(server, Server::Invite(_));
+                assert_eq!(server.awaits_ack(), is_invite && state == State::Completed);
+            }
+        }
+        if state != before {
+            effects.push(Effect::Enters(state));
         }
     }
 }
