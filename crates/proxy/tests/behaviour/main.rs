@@ -9,6 +9,7 @@ mod batching;
 mod calls_follow;
 mod challenged;
 mod classes;
+mod connected;
 mod dialog_evidence;
 mod drive;
 mod drop_share;

@@ -1,26 +1,15 @@
 //! RFC 3261 §18.1.1: requests that are too long for a datagram.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, only, request, secret};
+use crate::connected::{Carried, Scene};
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, address, only, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Choice, Counters, Listener, Mode, PoolSettings, Proxy, Settings};
-use tidegate_transport::{ConnectionLimits, Streams};
-use tidegate_world::{
-    CloseCause, Connect, ConnectionId, Core, Flow, Pool, Received, Timestamp, Transport,
-};
-
-/// A proxy with listeners for UDP and TCP in front of a back end over UDP.
-struct Scene {
-    streams: Streams<Proxy>,
-    counters: Arc<Counters>,
-    now: Timestamp,
-    pool: Pool,
-    backends: balance::Pool,
-}
+use tidegate_proxy::{Choice, Listener, Mode, PoolSettings, Settings};
+use tidegate_transport::ConnectionLimits;
+use tidegate_world::{CloseCause, Core, Flow, Received, Timestamp, Transport};
 
 /// Returns the settings of a pool over UDP whose large requests leave over TCP.
 fn pool_of(backends: &[(&str, SocketAddr, u32)]) -> PoolSettings {
@@ -40,84 +29,39 @@ fn listener(transport: Transport, at: &str) -> Listener {
     Listener { transport, ..Listener::new(address(at)) }
 }
 
+/// Makes a proxy with listeners for UDP and TCP in front of a back end over UDP.
+fn scene_of(mode: Mode, large_over_tcp: bool) -> Scene {
+    let pool = pool_of(&[("a", address(BACKEND_A), 1)]);
+    scene_with(PoolSettings { mode, large_over_tcp, ..pool })
+}
+
+fn scene_with(pool: PoolSettings) -> Scene {
+    let listeners = [Transport::Udp, Transport::Tcp].map(|by| listener(by, PROXY));
+    scene_listening(listeners.to_vec(), pool, ConnectionLimits::default())
+}
+
+fn scene_listening(
+    listeners: Vec<Listener>,
+    pool: PoolSettings,
+    limits: ConnectionLimits,
+) -> Scene {
+    scene_from(Settings::new(listeners, vec![pool], secret(1)), limits)
+}
+
+fn scene_from(settings: Settings, limits: ConnectionLimits) -> Scene {
+    Scene { now: Timestamp::from_nanos(100_000_000_000), ..Scene::of(settings, limits) }
+}
+
 impl Scene {
-    fn new(mode: Mode, large_over_tcp: bool) -> Self {
-        let pool = pool_of(&[("a", address(BACKEND_A), 1)]);
-        Self::with(PoolSettings { mode, large_over_tcp, ..pool })
-    }
-
-    fn with(pool: PoolSettings) -> Self {
-        let listeners = [Transport::Udp, Transport::Tcp].map(|by| listener(by, PROXY));
-        Self::listening(listeners.to_vec(), pool, ConnectionLimits::default())
-    }
-
-    fn listening(listeners: Vec<Listener>, pool: PoolSettings, limits: ConnectionLimits) -> Self {
-        let settings = Settings::new(listeners, vec![pool], secret(1));
-        Self::of(settings, limits)
-    }
-
-    fn of(settings: Settings, limits: ConnectionLimits) -> Self {
-        let backends = settings.pools[0].pool.clone();
-        let (pool, counters) = (Pool::new(), Arc::<Counters>::default());
-        let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
-        let streams = Streams::new(proxy, limits, pool.clone());
-        Self { streams, counters, now: Timestamp::from_nanos(100_000_000_000), pool, backends }
-    }
-
-    fn sent(&mut self) -> Vec<(Flow, Sent)> {
-        let sent = std::iter::from_fn(|| self.streams.poll_transmit());
-        sent.map(|t| (t.flow, Sent::of(&t))).collect()
-    }
-
-    fn offer(&mut self, flow: Flow, text: &str) -> Vec<(Flow, Sent)> {
-        let received = Received::new(self.now, flow, self.pool.copy(text.as_bytes()));
-        self.streams.offer(self.now, received);
-        while self.streams.serve(self.now) {}
-        self.sent()
-    }
-
-    fn call(&mut self, call: &str, length: usize) -> Vec<(Flow, Sent)> {
+    fn call(&mut self, call: &str, length: usize) -> Vec<Carried> {
         self.offer(Flow::udp(address(PROXY), address(CALLER)), &invite(call, length))
-    }
-
-    /// Opens a connection from a peer.
-    fn accept(&mut self, remote: &str) -> Flow {
-        let id = ConnectionId::FIRST_ACCEPTED;
-        let flow = Flow::connected(Transport::Tcp, address(PROXY), address(remote), id);
-        self.streams.on_connected(self.now, flow);
-        flow
-    }
-
-    /// Opens the connection that the proxy wants. Returns the messages that waited for it.
-    fn open(&mut self) -> (Flow, Vec<(Flow, Sent)>) {
-        let Connect { id, transport, local, remote } = self.streams.poll_connect().expect("one");
-        let local = SocketAddr::new(local.ip(), 50_000);
-        let flow = Flow::connected(transport, local, remote, id);
-        self.streams.on_connected(self.now, flow);
-        (flow, self.sent())
     }
 
     /// Opens the connection that the proxy wants and answers the request that waited for it.
     fn open_and_answer(&mut self) -> Flow {
-        let (flow, sent) = self.open();
-        let (_, invite) = only(sent, "INVITE");
+        let (flow, invite) = self.open_for("INVITE");
         only(self.offer(flow, &invite.answer("200 OK")), "SIP/2.0 200");
         flow
-    }
-
-    fn close(&mut self, flow: Flow, cause: CloseCause) {
-        self.streams.on_closed(self.now, flow.connection.expect("a stream"), cause);
-    }
-
-    fn pass(&mut self, by: Duration) -> Vec<(Flow, Sent)> {
-        let (end, mut sent) = (self.now + by, Vec::new());
-        while let Some(at) = self.streams.poll_timeout().filter(|&at| at <= end) {
-            self.now = self.now.max(at);
-            self.streams.handle_timeout(self.now);
-            sent.extend(self.sent());
-        }
-        self.now = end;
-        sent
     }
 }
 
@@ -133,7 +77,7 @@ fn invite(call: &str, length: usize) -> String {
 #[test]
 fn a_large_request_leaves_over_tcp_and_its_dialog_stays_on_udp() {
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(mode, true);
+        let mut scene = scene_of(mode, true);
         scene.call("c", 2000);
         let (backend, sent) = scene.open();
         let (to, sent) = only(sent, "INVITE");
@@ -160,11 +104,10 @@ fn a_large_request_leaves_over_tcp_and_its_dialog_stays_on_udp() {
 /// the "sent-by" field."
 #[test]
 fn a_response_may_come_on_a_connection_of_the_back_end() {
-    let mut scene = Scene::new(Mode::Transaction, true);
+    let mut scene = scene_of(Mode::Transaction, true);
     scene.call("c", 2000);
-    let (_, sent) = scene.open();
-    let (_, sent) = only(sent, "INVITE");
-    let flow = scene.accept("10.0.0.1:40000");
+    let (_, sent) = scene.open_for("INVITE");
+    let flow = scene.accept(2, "10.0.0.1:40000");
     let (to, _) = only(scene.offer(flow, &sent.answer("200 OK")), "SIP/2.0 200");
     assert_eq!(to.remote, address(CALLER));
 }
@@ -174,10 +117,10 @@ fn a_response_may_come_on_a_connection_of_the_back_end() {
 #[test]
 fn a_large_request_of_a_back_end_comes_over_tcp() {
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(mode, false);
+        let mut scene = scene_of(mode, false);
         let (backend, invite) = only(scene.call("c", 900), "INVITE");
         only(scene.offer(backend, &invite.answer("200 OK")), "SIP/2.0 200");
-        let own = scene.accept("10.0.0.1:40000");
+        let own = scene.accept(2, "10.0.0.1:40000");
         for (port, cseq, target) in [(5070, 1, CALLER), (5071, 2, BACKEND_A)] {
             let update = format!(
                 "UPDATE sip:alice@198.51.100.7:5060 SIP/2.0\r\n\
@@ -202,8 +145,8 @@ fn outward(sent_by: &str, more: &str) -> String {
 #[test]
 fn a_large_invite_of_a_back_end_reaches_a_phone() {
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(mode, false);
-        let own = scene.accept("10.0.0.1:40000");
+        let mut scene = scene_of(mode, false);
+        let own = scene.accept(2, "10.0.0.1:40000");
         only(scene.offer(own, &outward("10.0.0.1:5071", "")), "SIP/2.0 403");
         let (to, _) = only(scene.offer(own, &outward(BACKEND_A, "")), "INVITE");
         assert_eq!((to.transport, to.remote), (Transport::Udp, address("203.0.113.9:5060")));
@@ -217,14 +160,14 @@ fn a_large_invite_of_a_back_end_reaches_a_phone() {
 fn a_large_invite_of_a_back_end_keeps_its_asserted_identity() {
     const ASSERTED: &str = "P-Asserted-Identity: <sip:boss@example.com>\r\n";
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(mode, false);
-        let own = scene.accept("10.0.0.1:40000");
+        let mut scene = scene_of(mode, false);
+        let own = scene.accept(2, "10.0.0.1:40000");
         let (to, sent) = only(scene.offer(own, &outward(BACKEND_A, ASSERTED)), "INVITE");
         assert_eq!(to.remote, address("203.0.113.9:5060"));
         assert_eq!(sent.all("P-Asserted-Identity"), ["<sip:boss@example.com>"], "{mode:?}");
 
-        let mut scene = Scene::new(mode, false);
-        let other = scene.accept("10.0.0.1:40000");
+        let mut scene = scene_of(mode, false);
+        let other = scene.accept(2, "10.0.0.1:40000");
         let invite = outward("10.0.0.1:5071", ASSERTED).replace("carol@203.0.113.9", "b@192.0.2.1");
         let (to, sent) = only(scene.offer(other, &invite), "INVITE");
         assert_eq!(to.remote, address(BACKEND_A), "it is a stranger");
@@ -239,8 +182,8 @@ fn a_caller_at_an_address_of_tidegate_is_no_back_end_over_udp() {
     for source in [None, Some("192.0.2.1/32")] {
         let mut pool = pool_of(&[("a", address("192.0.2.1:5070"), 1)]);
         pool.sources = vec![source.iter().map(|net| net.parse().unwrap()).collect()];
-        let mut scene = Scene::with(pool);
-        let caller = scene.accept("192.0.2.1:40000");
+        let mut scene = scene_with(pool);
+        let caller = scene.accept(2, "192.0.2.1:40000");
         let start = if source.is_some() { "INVITE" } else { "SIP/2.0 403" };
         only(scene.offer(caller, &outward("192.0.2.1:5070", "")), start);
     }
@@ -250,12 +193,12 @@ fn a_caller_at_an_address_of_tidegate_is_no_back_end_over_udp() {
 #[test]
 fn the_length_as_sent_decides() {
     for (large_over_tcp, length) in [(true, 700), (false, 2000)] {
-        let mut scene = Scene::new(Mode::Transaction, large_over_tcp);
+        let mut scene = scene_of(Mode::Transaction, large_over_tcp);
         let (to, _) = only(scene.call("c", length), "INVITE");
         assert_eq!(to.transport, Transport::Udp);
         assert!(scene.streams.poll_connect().is_none());
     }
-    let mut scene = Scene::new(Mode::Transaction, true);
+    let mut scene = scene_of(Mode::Transaction, true);
     let (mut longest, mut shortest) = (0, usize::MAX);
     for (length, call) in (1000..1300).zip(100..) {
         let sent = scene.call(&call.to_string(), length);
@@ -276,10 +219,9 @@ fn the_length_as_sent_decides() {
 #[test]
 fn a_back_end_without_tcp_gets_the_request_by_udp() {
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(mode, true);
+        let mut scene = scene_of(mode, true);
         scene.call("c", 2000);
-        let refused = scene.streams.poll_connect().expect("one");
-        scene.streams.on_closed(scene.now, refused.id, CloseCause::Refused);
+        scene.refuse();
         let (to, sent) = only(scene.pass(Duration::ZERO), "INVITE");
         assert_eq!((to.transport, to.remote), (Transport::Udp, address(BACKEND_A)));
         assert!(sent.header("Via").starts_with("SIP/2.0/UDP 192.0.2.1:5060;"), "{}", sent.text);
@@ -298,7 +240,7 @@ fn a_back_end_without_tcp_gets_the_request_by_udp() {
 /// A back end that accepts connections has to get a large request over TCP, even if it reads slowly.
 #[test]
 fn a_large_request_does_not_leave_by_udp_because_the_back_end_reads_slowly() {
-    let mut scene = Scene::new(Mode::Transaction, true);
+    let mut scene = scene_of(Mode::Transaction, true);
     scene.call("first", 2000);
     scene.open();
     for number in 0..40 {
@@ -316,10 +258,9 @@ fn a_large_request_does_not_leave_by_udp_because_the_back_end_reads_slowly() {
 /// A back end over UDP need not listen for connections.
 #[test]
 fn a_back_end_without_tcp_has_failed_in_nothing_else() {
-    let mut scene = Scene::with(pool_of_two());
+    let mut scene = scene_with(pool_of_two());
     scene.call("c", 2000);
-    let refused = scene.streams.poll_connect().expect("one");
-    scene.streams.on_closed(scene.now, refused.id, CloseCause::Refused);
+    let refused = scene.refuse();
     only(scene.pass(Duration::ZERO), "INVITE");
     let sent: Vec<_> = ["d", "e"].into_iter().flat_map(|call| scene.call(call, 2000)).collect();
     let (to, _) = only(sent, "INVITE");
@@ -335,7 +276,7 @@ fn a_back_end_without_tcp_has_failed_in_nothing_else() {
 #[test]
 fn a_connection_that_ended_is_opened_again_at_once() {
     for cause in [CloseCause::Ended, CloseCause::Reset] {
-        let mut scene = Scene::new(Mode::Transaction, true);
+        let mut scene = scene_of(Mode::Transaction, true);
         scene.call("c", 2000);
         let flow = scene.open_and_answer();
         scene.close(flow, cause);
@@ -350,10 +291,9 @@ fn a_connection_that_ended_is_opened_again_at_once() {
 /// does not get it twice.
 #[test]
 fn a_request_whose_connection_ends_later_goes_to_another_back_end() {
-    let mut scene = Scene::with(pool_of_two());
+    let mut scene = scene_with(pool_of_two());
     scene.call("c", 2000);
-    let (first, sent) = scene.open();
-    only(sent, "INVITE");
+    let (first, _) = scene.open_for("INVITE");
     scene.close(first, CloseCause::Reset);
     let sent = scene.pass(Duration::from_secs(2));
     assert!(sent.iter().all(|(_, sent)| !sent.start().starts_with("INVITE")), "{sent:#?}");
@@ -365,16 +305,12 @@ fn a_request_whose_connection_ends_later_goes_to_another_back_end() {
 /// Many ended connections of strangers do not hide the ended connection of a back end over UDP.
 #[test]
 fn strangers_do_not_hide_the_end_of_a_connection() {
-    let mut scene = Scene::with(pool_of_two());
+    let mut scene = scene_with(pool_of_two());
     scene.call("c", 2000);
-    let (first, sent) = scene.open();
-    only(sent, "INVITE");
+    let (first, _) = scene.open_for("INVITE");
     scene.close(first, CloseCause::Reset);
     for n in 0..100 {
-        let id = ConnectionId::new(2 + 2 * n).expect("an accepted one");
-        let remote = SocketAddr::new(address("198.51.100.9:0").ip(), 40_000 + n as u16);
-        let flow = Flow::connected(Transport::Tcp, address(PROXY), remote, id);
-        scene.streams.on_connected(scene.now, flow);
+        let flow = scene.accept(2 + 2 * n, &format!("198.51.100.9:{}", 40_000 + n));
         let options = request("OPTIONS", "sip:192.0.2.1", &format!("o{n}"), 1, "");
         only(scene.offer(flow, &options), "SIP/2.0 200");
         scene.close(flow, CloseCause::Ended);
@@ -388,7 +324,7 @@ fn strangers_do_not_hide_the_end_of_a_connection() {
 fn a_limit_of_connections_is_no_failure_of_the_back_end() {
     let limits = ConnectionLimits { opened_max: 1, ..ConnectionLimits::default() };
     let listeners = [Transport::Udp, Transport::Tcp].map(|by| listener(by, PROXY));
-    let mut scene = Scene::listening(listeners.to_vec(), pool_of_two(), limits);
+    let mut scene = scene_listening(listeners.to_vec(), pool_of_two(), limits);
     scene.call("c", 2000);
     let first = scene.open_and_answer();
     let mut sent = scene.call("d", 2000);
@@ -408,7 +344,7 @@ fn a_limit_of_connections_is_no_failure_of_the_back_end() {
 #[test]
 fn a_connection_that_never_opens_is_remembered_and_is_no_silence() {
     let failover_after = Duration::from_secs(1);
-    let mut scene = Scene::with(PoolSettings { failover_after, ..pool_of_two() });
+    let mut scene = scene_with(PoolSettings { failover_after, ..pool_of_two() });
     scene.call("c", 2000);
     let dropped = scene.streams.poll_connect().expect("one");
     // A probe by UDP shows that the back end works.
@@ -432,7 +368,7 @@ fn a_connection_that_never_opens_is_remembered_and_is_no_silence() {
 /// Once a back end has answered on a connection, silence on it counts.
 #[test]
 fn silence_on_an_open_connection_counts() {
-    let mut scene = Scene::with(pool_of(&[("a", address(BACKEND_A), 1)]));
+    let mut scene = scene_with(pool_of(&[("a", address(BACKEND_A), 1)]));
     scene.call("c", 2000);
     scene.open_and_answer();
     scene.pass(Duration::from_secs(1));
@@ -446,13 +382,12 @@ fn silence_on_an_open_connection_counts() {
 #[test]
 fn a_branch_of_a_fork_keeps_its_breadth_by_udp() {
     let choice = Choice::All(vec![1000; 2]);
-    let mut scene = Scene::with(PoolSettings { choice, ..pool_of_two() });
+    let mut scene = scene_with(PoolSettings { choice, ..pool_of_two() });
     let text = invite("c", 2000).replace("Max-Forwards:", "Max-Breadth: 10\r\nMax-Forwards:");
     scene.offer(Flow::udp(address(PROXY), address(CALLER)), &text);
     let (_, sent) = scene.open();
     assert_eq!(only(sent, "INVITE").1.header("Max-Breadth"), "5");
-    let refused = scene.streams.poll_connect().expect("another one");
-    scene.streams.on_closed(scene.now, refused.id, CloseCause::Refused);
+    let refused = scene.refuse();
     let (to, sent) = only(scene.pass(Duration::ZERO), "INVITE");
     assert_eq!((to.transport, to.remote), (Transport::Udp, refused.remote));
     assert_eq!(sent.header("Max-Breadth"), "5");
@@ -468,7 +403,7 @@ fn the_interface_stays_the_same() {
         [(vec![udp.clone(), elsewhere.clone(), beside], true), (vec![udp, elsewhere], false)]
     {
         let pool = pool_of(&[("a", address(BACKEND_A), 1)]);
-        let mut scene = Scene::listening(listeners, pool, ConnectionLimits::default());
+        let mut scene = scene_listening(listeners, pool, ConnectionLimits::default());
         let sent = scene.call("c", 2000);
         let connect = scene.streams.poll_connect();
         assert_eq!(
@@ -484,7 +419,7 @@ fn the_interface_stays_the_same() {
 /// In a pool without transactions, a request gets one only if it is too long when it leaves.
 #[test]
 fn a_request_that_fits_needs_no_transaction() {
-    let mut scene = Scene::new(Mode::Stateless, true);
+    let mut scene = scene_of(Mode::Stateless, true);
     let sent = scene.call("c", 900);
     assert_eq!(only(sent.clone(), "INVITE").0.transport, Transport::Udp);
     assert_eq!(sent.len(), 1, "no 100 Trying: {sent:#?}");
@@ -501,10 +436,9 @@ fn without_room_for_a_transaction_a_large_request_leaves_by_udp() {
     let listeners = [Transport::Udp, Transport::Tcp].map(|by| listener(by, PROXY));
     let mut settings = Settings::new(listeners.to_vec(), vec![pool], secret(1));
     settings.transactions_max = 1;
-    let mut scene = Scene::of(settings, ConnectionLimits::default());
+    let mut scene = scene_from(settings, ConnectionLimits::default());
     scene.call("c", 2000);
-    let (flow, sent) = scene.open();
-    let (_, first) = only(sent, "INVITE");
+    let (flow, first) = scene.open_for("INVITE");
     let (to, by_udp) = only(scene.call("d", 2000), "INVITE");
     assert_eq!((to.transport, to.remote), (Transport::Udp, address(BACKEND_A)));
     scene.offer(flow, &first.answer("200 OK"));
@@ -524,10 +458,9 @@ fn invite_to_long_uri(call: &str) -> String {
 /// The transport returns the whole request, so that its branch is found behind a long Request-URI.
 #[test]
 fn a_request_with_a_long_uri_is_sent_by_udp_too() {
-    let mut scene = Scene::new(Mode::Transaction, true);
+    let mut scene = scene_of(Mode::Transaction, true);
     scene.offer(Flow::udp(address(PROXY), address(CALLER)), &invite_to_long_uri("c"));
-    let refused = scene.streams.poll_connect().expect("one");
-    scene.streams.on_closed(scene.now, refused.id, CloseCause::Refused);
+    scene.refuse();
     let (to, _) = only(scene.pass(Duration::ZERO), "INVITE");
     assert_eq!((to.transport, to.remote), (Transport::Udp, address(BACKEND_A)));
 }
@@ -536,10 +469,9 @@ fn a_request_with_a_long_uri_is_sent_by_udp_too() {
 /// original request was sent."
 #[test]
 fn the_ack_to_a_rejected_large_invite_leaves_over_tcp() {
-    let mut scene = Scene::new(Mode::Transaction, true);
+    let mut scene = scene_of(Mode::Transaction, true);
     scene.call("c", 2000);
-    let (flow, sent) = scene.open();
-    let (_, invite) = only(sent, "INVITE");
+    let (flow, invite) = scene.open_for("INVITE");
     let sent = scene.offer(flow, &invite.answer("486 Busy Here"));
     let (to, ack) = only(sent.clone(), "ACK");
     assert_eq!((to.transport, to.connection), (Transport::Tcp, flow.connection));
@@ -557,10 +489,9 @@ fn the_ack_to_a_rejected_large_invite_leaves_over_tcp() {
 /// transport for the CANCEL MUST be identical to those used to send the original request."
 #[test]
 fn the_cancel_of_a_large_invite_leaves_over_tcp() {
-    let mut scene = Scene::new(Mode::Transaction, true);
+    let mut scene = scene_of(Mode::Transaction, true);
     scene.call("c", 2000);
-    let (flow, sent) = scene.open();
-    let (_, invite) = only(sent, "INVITE");
+    let (flow, invite) = scene.open_for("INVITE");
     scene.offer(flow, &invite.answer("180 Ringing"));
     let cancel = request("CANCEL", "sip:bob@192.0.2.1", "c", 1, "");
     let caller = Flow::udp(address(PROXY), address(CALLER));
@@ -578,7 +509,7 @@ fn the_cancel_of_a_large_invite_leaves_over_tcp() {
 #[test]
 fn a_large_request_counts_as_one_with_state() {
     for (length, stateless) in [(900, true), (2000, false)] {
-        let mut scene = Scene::new(Mode::Stateless, true);
+        let mut scene = scene_of(Mode::Stateless, true);
         let flow = Flow::udp(address(PROXY), address(CALLER));
         let bytes = scene.pool.copy(invite("c", length).as_bytes());
         scene.streams.offer(scene.now, Received::new(scene.now, flow, bytes));
@@ -590,10 +521,9 @@ fn a_large_request_counts_as_one_with_state() {
 /// The second attempt by UDP is not a failover: `tries_max` counts back ends.
 #[test]
 fn a_large_request_fails_over_after_it_was_sent_by_udp() {
-    let mut scene = Scene::with(pool_of_two());
+    let mut scene = scene_with(pool_of_two());
     scene.call("c", 2000);
-    let refused = scene.streams.poll_connect().expect("one");
-    scene.streams.on_closed(scene.now, refused.id, CloseCause::Refused);
+    let refused = scene.refuse();
     let (to, _) = only(scene.pass(Duration::ZERO), "INVITE");
     assert_eq!((to.transport, to.remote), (Transport::Udp, refused.remote));
     scene.pass(Duration::from_secs(5));

@@ -5,120 +5,52 @@ mod restarted;
 mod strangers;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
+use crate::connected::{Scene, number_of};
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, only, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, ReplyReason, Settings};
-use tidegate_transport::{ConnectionLimits, Streams};
-use tidegate_world::{
-    CloseCause, Connect, ConnectionId, Core, Flow, Pool, Received, Timestamp, Transport,
-};
+use tidegate_proxy::{Listener, Mode, PoolSettings, ReplyReason, Settings};
+use tidegate_transport::ConnectionLimits;
+use tidegate_world::{CloseCause, Core, Flow, Received, Transport};
 
 /// A phone behind address translation.
 const PHONE: &str = "203.0.113.9:40123";
 const CONTACT: &str = "<sip:alice@192.168.1.2:5060;transport=tcp>";
 
-/// A proxy with its connections, and a clock.
-struct Scene {
-    streams: Streams<Proxy>,
-    counters: Arc<Counters>,
-    now: Timestamp,
-    pool: Pool,
+/// Returns the settings of a proxy that listens on UDP and TCP and reaches back ends over `inside`.
+fn settings(inside: Transport, mode: Mode, backends: [&str; 2]) -> Settings {
+    let outside = Listener::new(address(PROXY));
+    let streams = Listener { transport: Transport::Tcp, ..outside.clone() };
+    let [a, b] = backends.map(address);
+    let backends = balance::Pool::new("app", &[("a", a, 1), ("b", b, 1)]);
+    let listener = Some(usize::from(inside.is_reliable()));
+    let pool = PoolSettings { mode, listener, ..PoolSettings::new(backends, Policy::Rr) };
+    Settings::new(vec![outside, streams], vec![pool], secret(1))
 }
 
-/// A packet, and the number of its connection, or 0 for a datagram.
-type Carried = (u32, Sent);
+fn scene_over(inside: Transport, mode: Mode) -> Scene {
+    scene_between(inside, mode, [BACKEND_A, BACKEND_B])
+}
 
-impl Scene {
-    /// Makes a proxy that listens on UDP and TCP and reaches back ends over `inside`.
-    fn new(inside: Transport, mode: Mode) -> Self {
-        Self::between(inside, mode, [BACKEND_A, BACKEND_B])
-    }
+fn scene_between(inside: Transport, mode: Mode, backends: [&str; 2]) -> Scene {
+    scene_with(inside, mode, backends, |_| {})
+}
 
-    fn between(inside: Transport, mode: Mode, backends: [&str; 2]) -> Self {
-        Self::with(inside, mode, backends, |_| {})
-    }
+fn scene_with(
+    inside: Transport,
+    mode: Mode,
+    backends: [&str; 2],
+    adjust: impl FnOnce(&mut Settings),
+) -> Scene {
+    let mut settings = settings(inside, mode, backends);
+    adjust(&mut settings);
+    Scene::of(settings, ConnectionLimits::default())
+}
 
-    fn with(
-        inside: Transport,
-        mode: Mode,
-        backends: [&str; 2],
-        adjust: impl FnOnce(&mut Settings),
-    ) -> Self {
-        let outside = Listener::new(address(PROXY));
-        let streams = Listener { transport: Transport::Tcp, ..outside.clone() };
-        let [a, b] = backends.map(address);
-        let named = [("a", a, 1), ("b", b, 1)];
-        let backends = balance::Pool::new("app", &named);
-        let listener = Some(usize::from(inside.is_reliable()));
-        let pools =
-            vec![PoolSettings { mode, listener, ..PoolSettings::new(backends, Policy::Rr) }];
-        let mut settings = Settings::new(vec![outside, streams], pools, secret(1));
-        adjust(&mut settings);
-        let pool = Pool::new();
-        let counters = Arc::<Counters>::default();
-        let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
-        let streams = Streams::new(proxy, ConnectionLimits::default(), pool.clone());
-        Self { streams, counters, now: Timestamp::from_nanos(1_000_000_000), pool }
-    }
-
-    fn tcp() -> Self {
-        Self::new(Transport::Tcp, Mode::Transaction)
-    }
-
-    /// Replaces the limits on connections. The proxy must not have connections yet.
-    fn limited(self, limits: ConnectionLimits) -> Self {
-        let streams = Streams::new(self.streams.into_core(), limits, self.pool.clone());
-        Self { streams, ..self }
-    }
-
-    fn sent(&mut self) -> Vec<Carried> {
-        let transmits = std::iter::from_fn(|| self.streams.poll_transmit());
-        let number = |flow: Flow| flow.connection.map_or(0, ConnectionId::get);
-        transmits.map(|t| (number(t.flow), Sent::of(&t))).collect()
-    }
-
-    fn offer(&mut self, flow: Flow, text: &str) -> Vec<Carried> {
-        let received = Received::new(self.now, flow, self.pool.copy(text.as_bytes()));
-        self.streams.offer(self.now, received);
-        while self.streams.serve(self.now) {}
-        self.sent()
-    }
-
-    /// Opens a connection from a peer.
-    fn accept(&mut self, number: u32, remote: &str) -> Flow {
-        let id = ConnectionId::new(number).unwrap();
-        let flow = Flow::connected(Transport::Tcp, address(PROXY), address(remote), id);
-        self.streams.on_connected(self.now, flow);
-        flow
-    }
-
-    /// Opens the connection that the proxy wants. Returns the messages that waited for it.
-    fn open(&mut self) -> (Flow, Vec<Carried>) {
-        let Connect { id, transport, local, remote } = self.streams.poll_connect().expect("one");
-        let local = SocketAddr::new(local.ip(), 50_000);
-        let flow = Flow::connected(transport, local, remote, id);
-        self.streams.on_connected(self.now, flow);
-        (flow, self.sent())
-    }
-
-    fn close(&mut self, flow: Flow, cause: CloseCause) {
-        self.streams.on_closed(self.now, flow.connection.unwrap(), cause);
-    }
-
-    fn pass(&mut self, by: Duration) -> Vec<Carried> {
-        let (end, mut sent) = (self.now + by, Vec::new());
-        while let Some(at) = self.streams.poll_timeout().filter(|&at| at <= end) {
-            self.now = self.now.max(at);
-            self.streams.handle_timeout(self.now);
-            sent.extend(self.sent());
-        }
-        self.now = end;
-        sent
-    }
+fn tcp_scene() -> Scene {
+    scene_over(Transport::Tcp, Mode::Transaction)
 }
 
 fn invite(transport: &str, via: &str) -> String {
@@ -132,10 +64,10 @@ fn called(scene: &mut Scene) -> (Flow, Flow, Sent) {
     let phone = scene.accept(2, PHONE);
     let sent = scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport"));
     assert_eq!(sent.len(), 1, "{sent:?}");
-    assert_eq!((sent[0].0, sent[0].1.start()), (2, "SIP/2.0 100 Trying"));
+    assert_eq!((number_of(sent[0].0), sent[0].1.start()), (2, "SIP/2.0 100 Trying"));
     let (backend, sent) = scene.open();
-    let (number, forwarded) = only(sent, "INVITE");
-    assert_eq!((number, forwarded.to), (1, address(BACKEND_A)));
+    let (on, forwarded) = only(sent, "INVITE");
+    assert_eq!((number_of(on), forwarded.to), (1, address(BACKEND_A)));
     (phone, backend, forwarded)
 }
 
@@ -144,8 +76,7 @@ fn called(scene: &mut Scene) -> (Flow, Flow, Sent) {
 fn gone(scene: &mut Scene) -> (Flow, String) {
     let phone = scene.accept(2, PHONE);
     scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport"));
-    let (backend, sent) = scene.open();
-    let (_, forwarded) = only(sent, "INVITE");
+    let (backend, forwarded) = scene.open_for("INVITE");
     scene.offer(backend, &forwarded.answer("200 OK"));
     scene.close(phone, CloseCause::Ended);
     (backend, bye(forwarded.header("Record-Route"), "TCP"))
@@ -156,8 +87,7 @@ fn gone(scene: &mut Scene) -> (Flow, String) {
 fn without_connection(scene: &mut Scene, via: &str, contact: &str) -> (Flow, String) {
     let party = scene.accept(2, "198.51.100.7:40123");
     scene.offer(party, &invite("TCP", via).replace(CONTACT, &format!("<{contact}>")));
-    let (backend, sent) = scene.open();
-    let (_, forwarded) = only(sent, "INVITE");
+    let (backend, forwarded) = scene.open_for("INVITE");
     scene.offer(backend, &forwarded.answer("200 OK"));
     scene.close(party, CloseCause::Ended);
     scene.pass(Duration::from_secs(1));
@@ -182,7 +112,7 @@ fn bye(route: &str, transport: &str) -> String {
 /// the same connection used to send the request."
 #[test]
 fn a_call_over_streams_goes_and_returns_on_its_connections() {
-    let mut scene = Scene::tcp();
+    let mut scene = tcp_scene();
     let (phone, backend, forwarded) = called(&mut scene);
     assert!(forwarded.header("Via").starts_with("SIP/2.0/TCP 192.0.2.1:5060;rport;branch="));
     let route = forwarded.header("Record-Route");
@@ -191,13 +121,13 @@ fn a_call_over_streams_goes_and_returns_on_its_connections() {
     // client transaction MUST start timer A".
     assert!(scene.pass(Duration::from_secs(3)).is_empty(), "nothing is repeated");
     let sent = scene.offer(backend, &forwarded.answer("200 OK"));
-    assert_eq!((sent.len(), sent[0].0, sent[0].1.start()), (1, 2, "SIP/2.0 200 OK"));
+    assert_eq!((sent.len(), number_of(sent[0].0), sent[0].1.start()), (1, 2, "SIP/2.0 200 OK"));
 
     let bye = bye(route, "TCP");
-    let (number, sent) = only(scene.offer(backend, &bye), "BYE");
-    assert_eq!((number, sent.to), (2, address(PHONE)), "to the phone, on its connection");
+    let (on, sent) = only(scene.offer(backend, &bye), "BYE");
+    assert_eq!((number_of(on), sent.to), (2, address(PHONE)), "to the phone, on its connection");
     let answer = scene.offer(phone, &sent.answer("200 OK"));
-    assert_eq!((answer[0].0, answer[0].1.start()), (1, "SIP/2.0 200 OK"));
+    assert_eq!((number_of(answer[0].0), answer[0].1.start()), (1, "SIP/2.0 200 OK"));
 }
 
 /// A regression: our own responses had the port in the Via as `rport`.
@@ -206,19 +136,17 @@ fn a_call_over_streams_goes_and_returns_on_its_connections() {
 /// MUST set the value of the parameter to the source port of the request."
 #[test]
 fn our_own_responses_on_a_connection_have_its_source_port() {
-    let mut scene = Scene::tcp();
+    let mut scene = tcp_scene();
     let phone = scene.accept(2, PHONE);
     let (_, trying) =
         only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport")), "SIP/2.0 100");
     // Both back ends answer 503, so the caller gets a 500 of ours.
-    let (first, sent) = scene.open();
-    let (_, forwarded) = only(sent, "INVITE");
+    let (first, forwarded) = scene.open_for("INVITE");
     scene.offer(first, &forwarded.answer("503 Service Unavailable"));
-    let (second, sent) = scene.open();
-    let (_, forwarded) = only(sent, "INVITE");
+    let (second, forwarded) = scene.open_for("INVITE");
     let sent = scene.offer(second, &forwarded.answer("503 Service Unavailable"));
-    let (number, failed) = only(sent, "SIP/2.0 500");
-    assert_eq!(number, 2);
+    let (on, failed) = only(sent, "SIP/2.0 500");
+    assert_eq!(number_of(on), 2);
     for response in [trying, failed] {
         let via = response.header("Via");
         assert!(via.starts_with("SIP/2.0/TCP 192.168.1.2:5060;rport=40123;"), "{via}");
@@ -233,12 +161,11 @@ fn our_own_responses_on_a_connection_have_its_source_port() {
 #[test]
 fn a_request_to_a_flow_that_is_gone_gets_430() {
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(Transport::Tcp, mode);
+        let mut scene = scene_over(Transport::Tcp, mode);
         let (backend, bye) = gone(&mut scene);
-        let mut sent = scene.offer(backend, &bye);
-        sent.extend(scene.pass(Duration::ZERO));
-        let (number, answer) = only(sent, "SIP/2.0 430");
-        assert_eq!((number, answer.start()), (1, "SIP/2.0 430 Flow Failed"), "{mode:?}");
+        let sent = scene.send(backend, &bye);
+        let (on, answer) = only(sent, "SIP/2.0 430");
+        assert_eq!((number_of(on), answer.start()), (1, "SIP/2.0 430 Flow Failed"), "{mode:?}");
     }
 }
 
@@ -249,7 +176,7 @@ fn a_request_to_a_flow_that_is_gone_gets_430() {
 fn a_request_to_a_party_that_accepts_connections_opens_another_one() {
     let contact = "sip:gw@198.51.100.7:5070;transport=tcp";
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(Transport::Tcp, mode);
+        let mut scene = scene_over(Transport::Tcp, mode);
         let (backend, bye) = without_connection(&mut scene, "198.51.100.7:5060", contact);
         assert!(scene.offer(backend, &bye).is_empty(), "{mode:?}: it waits for the connection");
         let (trunk, sent) = scene.open();
@@ -257,8 +184,8 @@ fn a_request_to_a_party_that_accepts_connections_opens_another_one() {
         let (_, forwarded) = only(sent, "BYE");
         assert_eq!(forwarded.all("Route").len(), 0);
         assert!(scene.pass(Duration::from_secs(2)).is_empty(), "{mode:?}");
-        let (number, _) = only(scene.offer(trunk, &forwarded.answer("200 OK")), "SIP/2.0 200");
-        assert_eq!(number, 1, "{mode:?}");
+        let (on, _) = only(scene.offer(trunk, &forwarded.answer("200 OK")), "SIP/2.0 200");
+        assert_eq!(number_of(on), 1, "{mode:?}");
         assert!(scene.streams.poll_connect().is_none(), "{mode:?}: it goes there once");
     }
 }
@@ -269,7 +196,7 @@ fn a_request_to_a_party_that_accepts_connections_opens_another_one() {
 fn a_request_to_a_trunk_with_another_address_opens_a_connection_to_its_contact() {
     let contact = "sip:gw@198.51.100.8:5060;transport=tcp";
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(Transport::Tcp, mode);
+        let mut scene = scene_over(Transport::Tcp, mode);
         let (backend, bye) = without_connection(&mut scene, "198.51.100.8:5060", contact);
         assert!(scene.offer(backend, &bye).is_empty(), "{mode:?}: it waits for the connection");
         let (trunk, sent) = scene.open();
@@ -282,15 +209,14 @@ fn a_request_to_a_trunk_with_another_address_opens_a_connection_to_its_contact()
 #[test]
 fn a_party_that_refuses_another_connection_is_not_reached() {
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(Transport::Tcp, mode);
+        let mut scene = scene_over(Transport::Tcp, mode);
         let contact = "sip:gw@198.51.100.7:5070;transport=tcp";
         let (backend, bye) = without_connection(&mut scene, "198.51.100.7:5060", contact);
         scene.offer(backend, &bye);
-        let Connect { id, .. } = scene.streams.poll_connect().expect("another connection");
-        scene.streams.on_closed(scene.now, id, CloseCause::Refused);
+        scene.refuse();
         let mut sent = scene.sent();
         sent.extend(scene.pass(Duration::ZERO));
-        assert_eq!(only(sent, "SIP/2.0 50").0, 1, "{mode:?}");
+        assert_eq!(number_of(only(sent, "SIP/2.0 50").0), 1, "{mode:?}");
         assert!(scene.streams.poll_connect().is_none(), "{mode:?}");
     }
 }
@@ -298,14 +224,13 @@ fn a_party_that_refuses_another_connection_is_not_reached() {
 /// RFC 3261 §18.4: "the transport layer SHOULD inform the transport user of a failure in sending."
 #[test]
 fn the_end_of_another_connection_to_a_party_ends_the_request_on_it() {
-    let mut scene = Scene::tcp();
+    let mut scene = tcp_scene();
     let contact = "sip:gw@198.51.100.7:5070;transport=tcp";
     let (backend, bye) = without_connection(&mut scene, "198.51.100.7:5060", contact);
     scene.offer(backend, &bye);
-    let (trunk, sent) = scene.open();
-    only(sent, "BYE");
+    let (trunk, _) = scene.open_for("BYE");
     scene.close(trunk, CloseCause::Ended);
-    assert_eq!(only(scene.pass(Duration::from_millis(500)), "SIP/2.0 50").0, 1);
+    assert_eq!(number_of(only(scene.pass(Duration::from_millis(500)), "SIP/2.0 50").0), 1);
 }
 
 /// The Contact must lead to the party itself, over TCP, and the party must not be behind a NAT.
@@ -318,11 +243,10 @@ fn a_request_to_any_other_party_without_its_connection_gets_430() {
         ("192.168.1.2:5060", "sip:gw@198.51.100.7:5070;transport=tcp"),
         ("192.168.1.2:5060", "sip:gw@203.0.113.5:5070;transport=tcp"),
     ] {
-        let mut scene = Scene::tcp();
+        let mut scene = tcp_scene();
         let (backend, bye) = without_connection(&mut scene, via, contact);
-        let mut sent = scene.offer(backend, &bye);
-        sent.extend(scene.pass(Duration::ZERO));
-        assert_eq!(only(sent, "SIP/2.0 430").0, 1, "{via} {contact}");
+        let sent = scene.send(backend, &bye);
+        assert_eq!(number_of(only(sent, "SIP/2.0 430").0), 1, "{via} {contact}");
         assert!(scene.streams.poll_connect().is_none(), "{via} {contact}");
     }
 }
@@ -334,10 +258,10 @@ fn a_request_to_any_other_party_without_its_connection_gets_430() {
 fn without_room_for_a_transaction_a_request_to_a_flow_that_is_gone_gets_430() {
     let no_room = |settings: &mut Settings| settings.transactions_max = 0;
     let backends = [BACKEND_A, BACKEND_B];
-    let mut scene = Scene::with(Transport::Tcp, Mode::Stateless, backends, no_room);
+    let mut scene = scene_with(Transport::Tcp, Mode::Stateless, backends, no_room);
     let (backend, bye) = gone(&mut scene);
-    let (number, answer) = only(scene.offer(backend, &bye), "SIP/2.0 430");
-    assert_eq!((number, answer.start()), (1, "SIP/2.0 430 Flow Failed"));
+    let (on, answer) = only(scene.offer(backend, &bye), "SIP/2.0 430");
+    assert_eq!((number_of(on), answer.start()), (1, "SIP/2.0 430 Flow Failed"));
     // A copy of the request gets the same response.
     let (_, again) = only(scene.offer(backend, &bye), "SIP/2.0 430");
     assert_eq!(again.header("To"), answer.header("To"));
@@ -355,14 +279,13 @@ fn without_room_for_a_transaction_a_request_to_a_flow_that_is_gone_gets_430() {
 fn a_copy_of_an_unsent_request_does_not_count_for_the_flow_of_a_registration() {
     let one_place = |settings: &mut Settings| settings.transactions_max = 1;
     let backends = [BACKEND_A, BACKEND_B];
-    let mut scene = Scene::with(Transport::Tcp, Mode::Stateless, backends, one_place);
+    let mut scene = scene_with(Transport::Tcp, Mode::Stateless, backends, one_place);
     let phone = scene.accept(2, PHONE);
     let via = "SIP/2.0/UDP 198.51.100.7:5060";
     let more = format!("Contact: {CONTACT}\r\nSupported: path\r\n");
     let register = request("REGISTER", "sip:192.0.2.1", "r", 1, &more);
     scene.offer(phone, &register.replace(via, "SIP/2.0/TCP 192.168.1.2:5060;rport"));
-    let (registrar, sent) = scene.open();
-    let (_, registered) = only(sent, "REGISTER");
+    let (registrar, registered) = scene.open_for("REGISTER");
     let inward = |method: &str, cseq: u32, routes: &str, more: &str| {
         let more = format!("Route: {routes}\r\n{more}");
         let uri = "sip:alice@192.168.1.2:5060;transport=tcp";
@@ -388,15 +311,15 @@ fn a_copy_of_an_unsent_request_does_not_count_for_the_flow_of_a_registration() {
 fn a_copy_of_an_unsent_request_gets_the_same_response_although_there_is_room_again() {
     let one_place = |settings: &mut Settings| settings.transactions_max = 1;
     let backends = [BACKEND_A, BACKEND_B];
-    let mut scene = Scene::with(Transport::Tcp, Mode::Transaction, backends, one_place);
+    let mut scene = scene_with(Transport::Tcp, Mode::Transaction, backends, one_place);
     let (phone, backend, forwarded) = called(&mut scene);
     // RFC 6026 §8.7: the transaction of the answered INVITE keeps the only place for 64*T1.
     scene.offer(backend, &forwarded.answer("200 OK"));
     scene.pass(Duration::from_secs(31));
     scene.close(phone, CloseCause::Ended);
     let bye = bye(forwarded.header("Record-Route"), "TCP");
-    let (number, answer) = only(scene.offer(backend, &bye), "SIP/2.0 430");
-    assert_eq!(number, 1);
+    let (on, answer) = only(scene.offer(backend, &bye), "SIP/2.0 430");
+    assert_eq!(number_of(on), 1);
     // The place becomes free.
     scene.pass(Duration::from_secs(2));
     let (_, again) = only(scene.offer(backend, &bye), "SIP/2.0 430");
@@ -409,7 +332,7 @@ fn a_copy_of_an_unsent_request_gets_the_same_response_although_there_is_room_aga
 /// the IP address in the "received" parameter, if present, using the port in the "sent-by" value".
 #[test]
 fn a_response_whose_connection_is_gone_takes_another_one() {
-    let mut scene = Scene::tcp();
+    let mut scene = tcp_scene();
     let (phone, backend, forwarded) = called(&mut scene);
     scene.close(phone, CloseCause::Reset);
     scene.offer(backend, &forwarded.answer("200 OK"));
@@ -425,15 +348,17 @@ fn a_response_whose_connection_is_gone_takes_another_one() {
 fn a_phone_with_port_0_in_its_via_is_reached_on_its_connection() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         for via in ["192.168.1.2:0", "192.168.1.2:0;rport"] {
-            let mut scene = Scene::new(Transport::Tcp, mode);
+            let mut scene = scene_over(Transport::Tcp, mode);
             let phone = scene.accept(2, PHONE);
             scene.offer(phone, &invite("TCP", via));
-            let (backend, sent) = scene.open();
-            let (_, forwarded) = only(sent, "INVITE");
+            let (backend, forwarded) = scene.open_for("INVITE");
             let sent = scene.offer(backend, &forwarded.answer("200 OK"));
-            assert_eq!((sent.len(), sent[0].0, sent[0].1.start()), (1, 2, "SIP/2.0 200 OK"));
+            assert_eq!(
+                (sent.len(), number_of(sent[0].0), sent[0].1.start()),
+                (1, 2, "SIP/2.0 200 OK")
+            );
             let bye = bye(forwarded.header("Record-Route"), "TCP");
-            assert_eq!(only(scene.offer(backend, &bye), "BYE").0, 2, "{mode:?} {via}");
+            assert_eq!(number_of(only(scene.offer(backend, &bye), "BYE").0), 2, "{mode:?} {via}");
         }
     }
 }
@@ -444,11 +369,10 @@ fn a_phone_with_port_0_in_its_via_is_reached_on_its_connection() {
 #[test]
 fn a_response_to_port_0_whose_connection_is_gone_goes_to_the_default_port() {
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(Transport::Tcp, mode);
+        let mut scene = scene_over(Transport::Tcp, mode);
         let phone = scene.accept(2, PHONE);
         scene.offer(phone, &invite("TCP", "192.168.1.2:0"));
-        let (backend, sent) = scene.open();
-        let (_, forwarded) = only(sent, "INVITE");
+        let (backend, forwarded) = scene.open_for("INVITE");
         scene.close(phone, CloseCause::Reset);
         scene.offer(backend, &forwarded.answer("200 OK"));
         let (flow, sent) = scene.open();
@@ -460,11 +384,10 @@ fn a_response_to_port_0_whose_connection_is_gone_goes_to_the_default_port() {
 /// After a back end has refused a connection, the call moves to another back end and stays there.
 #[test]
 fn a_refused_connection_leads_at_once_to_another_back_end_which_keeps_the_call() {
-    let mut scene = Scene::tcp();
+    let mut scene = tcp_scene();
     let phone = scene.accept(2, PHONE);
     scene.offer(phone, &invite("TCP", "192.168.1.2:5060"));
-    let first = scene.streams.poll_connect().expect("one");
-    scene.streams.on_closed(scene.now, first.id, CloseCause::Refused);
+    let first = scene.refuse();
     scene.pass(Duration::ZERO);
     let (backend, sent) = scene.open();
     assert_eq!((first.remote, backend.remote), (address(BACKEND_A), address(BACKEND_B)));
@@ -480,22 +403,21 @@ fn a_refused_connection_leads_at_once_to_another_back_end_which_keeps_the_call()
 /// the port in its Contact.
 #[test]
 fn a_phone_whose_contact_is_its_own_address_is_reached_on_its_connection() {
-    let mut scene = Scene::tcp();
+    let mut scene = tcp_scene();
     let phone = scene.accept(2, CALLER);
     let contact = "sip:alice@198.51.100.7:5099;transport=tcp";
     let invite = invite("TCP", "198.51.100.7:5060").replace(CONTACT, &format!("<{contact}>"));
     scene.offer(phone, &invite);
-    let (backend, sent) = scene.open();
-    let (_, forwarded) = only(sent, "INVITE");
+    let (backend, forwarded) = scene.open_for("INVITE");
     scene.offer(backend, &forwarded.answer("200 OK"));
     let bye = bye(forwarded.header("Record-Route"), "TCP")
         .replace("sip:alice@192.168.1.2:5060;transport=tcp", contact);
-    assert_eq!(only(scene.offer(backend, &bye), "BYE").0, 2);
+    assert_eq!(number_of(only(scene.offer(backend, &bye), "BYE").0), 2);
 }
 
 #[test]
 fn requests_on_a_broken_connection_fail_over_soon() {
-    let mut scene = Scene::tcp();
+    let mut scene = tcp_scene();
     let (_, backend, _) = called(&mut scene);
     scene.close(backend, CloseCause::Reset);
     // The INVITE was sent before the connection broke, so the proxy waits for T1 twice.
@@ -506,33 +428,31 @@ fn requests_on_a_broken_connection_fail_over_soon() {
 
 #[test]
 fn a_proxy_between_transports_names_itself_twice() {
-    let mut scene = Scene::tcp();
+    let mut scene = tcp_scene();
     let phone = Flow::udp(address(PROXY), address(CALLER));
     scene.offer(phone, &invite("UDP", "198.51.100.7:5060"));
-    let (backend, sent) = scene.open();
-    let (_, forwarded) = only(sent, "INVITE");
+    let (backend, forwarded) = scene.open_for("INVITE");
     let routes = forwarded.all("Record-Route");
     assert_eq!(routes.len(), 2, "{routes:?}");
     assert!(routes[0].ends_with("@192.0.2.1:5060;transport=tcp;lr>"), "the nearer one is on top");
     assert!(routes[1].ends_with("@192.0.2.1:5060;lr>"));
     let sent = scene.offer(backend, &forwarded.answer("200 OK"));
-    assert_eq!((sent[0].0, sent[0].1.to), (0, address(CALLER)));
+    assert_eq!((number_of(sent[0].0), sent[0].1.to), (0, address(CALLER)));
     let bye =
         bye(&routes.join(", "), "TCP").replace("192.168.1.2:5060;transport=tcp", "pc.example");
-    let (number, sent) = only(scene.offer(backend, &bye), "BYE");
-    assert_eq!((number, sent.to, sent.from), (0, address(CALLER), address(PROXY)));
+    let (on, sent) = only(scene.offer(backend, &bye), "BYE");
+    assert_eq!((number_of(on), sent.to, sent.from), (0, address(CALLER), address(PROXY)));
 }
 
 /// RFC 3261 §16.11: a stateless proxy writes the connection into its Via, so it needs no state.
 #[test]
 fn without_transactions_a_response_finds_its_connection() {
-    let mut scene = Scene::new(Transport::Tcp, Mode::Stateless);
+    let mut scene = scene_over(Transport::Tcp, Mode::Stateless);
     let phone = scene.accept(2, PHONE);
     assert!(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")).is_empty());
-    let (backend, sent) = scene.open();
-    let (_, forwarded) = only(sent, "INVITE");
+    let (backend, forwarded) = scene.open_for("INVITE");
     let sent = scene.offer(backend, &forwarded.answer("200 OK"));
-    assert_eq!((sent.len(), sent[0].0, sent[0].1.start()), (1, 2, "SIP/2.0 200 OK"));
+    assert_eq!((sent.len(), number_of(sent[0].0), sent[0].1.start()), (1, 2, "SIP/2.0 200 OK"));
 }
 
 /// The sender of a request on a stream does not retransmit it.
@@ -543,10 +463,10 @@ fn without_transactions_a_response_finds_its_connection() {
 #[test]
 fn requests_from_a_stream_are_retransmitted_as_datagrams() {
     for mode in [Mode::Stateless, Mode::Transaction] {
-        let mut scene = Scene::new(Transport::Udp, mode);
+        let mut scene = scene_over(Transport::Udp, mode);
         let phone = scene.accept(2, PHONE);
-        let (number, sent) = only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")), "INVITE");
-        assert_eq!((number, sent.to), (0, address(BACKEND_A)));
+        let (on, sent) = only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")), "INVITE");
+        assert_eq!((number_of(on), sent.to), (0, address(BACKEND_A)));
         only(scene.pass(Duration::from_millis(501)), "INVITE");
     }
 }
@@ -560,21 +480,19 @@ fn requests_from_a_stream_are_retransmitted_as_datagrams() {
 #[test]
 fn responses_from_a_stream_are_retransmitted_as_datagrams() {
     for mode in [Mode::Stateless, Mode::Transaction] {
-        let mut scene = Scene::new(Transport::Tcp, mode);
+        let mut scene = scene_over(Transport::Tcp, mode);
         let caller = Flow::udp(address(PROXY), address(CALLER));
         scene.offer(caller, &invite("UDP", "198.51.100.7:5060"));
-        let (backend, sent) = scene.open();
-        let (_, forwarded) = only(sent, "INVITE");
+        let (backend, forwarded) = scene.open_for("INVITE");
         only(scene.offer(backend, &forwarded.answer("180 Ringing")), "SIP/2.0 180");
         only(scene.offer(backend, &forwarded.answer("486 Busy Here")), "SIP/2.0 486");
-        let (number, busy) = only(scene.pass(Duration::from_millis(501)), "SIP/2.0 486");
-        assert_eq!((number, busy.to), (0, address(CALLER)), "{mode:?}");
+        let (on, busy) = only(scene.pass(Duration::from_millis(501)), "SIP/2.0 486");
+        assert_eq!((number_of(on), busy.to), (0, address(CALLER)), "{mode:?}");
 
-        let mut scene = Scene::new(Transport::Tcp, mode);
+        let mut scene = scene_over(Transport::Tcp, mode);
         let message = request("MESSAGE", "sip:bob@192.0.2.1", "m", 1, "");
         scene.offer(caller, &message);
-        let (backend, sent) = scene.open();
-        let (_, forwarded) = only(sent, "MESSAGE");
+        let (backend, forwarded) = scene.open_for("MESSAGE");
         only(scene.offer(backend, &forwarded.answer("200 OK")), "SIP/2.0 200");
         let sent = scene.offer(caller, &message);
         assert_eq!((sent.len(), sent[0].1.start()), (1, "SIP/2.0 200 OK"), "{mode:?}");
@@ -586,7 +504,7 @@ fn responses_from_a_stream_are_retransmitted_as_datagrams() {
 #[test]
 fn a_request_between_transports_counts_as_one_with_state() {
     for (inside, stateless) in [(Transport::Udp, true), (Transport::Tcp, false)] {
-        let mut scene = Scene::new(inside, Mode::Stateless);
+        let mut scene = scene_over(inside, Mode::Stateless);
         let caller = Flow::udp(address(PROXY), address(CALLER));
         let bytes = scene.pool.copy(invite("UDP", "198.51.100.7:5060").as_bytes());
         scene.streams.offer(scene.now, Received::new(scene.now, caller, bytes));
@@ -603,22 +521,21 @@ fn a_request_between_transports_counts_as_one_with_state() {
 fn a_datagram_without_content_length_gets_one_on_a_stream() {
     let without = |text: String| text.replace("Content-Length: 0\r\n\r\n", "\r\nfour");
     for mode in [Mode::Stateless, Mode::Transaction] {
-        let mut scene = Scene::new(Transport::Tcp, mode);
+        let mut scene = scene_over(Transport::Tcp, mode);
         let phone = Flow::udp(address(PROXY), address(CALLER));
         scene.offer(phone, &without(invite("UDP", "198.51.100.7:5060")));
-        let (_, sent) = scene.open();
-        let (_, forwarded) = only(sent, "INVITE");
+        let (_, forwarded) = scene.open_for("INVITE");
         assert_eq!(forwarded.all("Content-Length"), ["4"]);
         assert!(forwarded.text.ends_with("\r\n\r\nfour"));
 
-        let mut scene = Scene::new(Transport::Udp, mode);
+        let mut scene = scene_over(Transport::Udp, mode);
         let phone = scene.accept(2, PHONE);
         let (_, forwarded) = only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")), "INVITE");
         let backend = Flow::udp(address(PROXY), address(BACKEND_A));
         // A line that is not a header field does not matter.
         let ok = without(forwarded.answer("200 OK")).replacen("CSeq", "odd line\r\nCSeq", 1);
-        let (number, ok) = only(scene.offer(backend, &ok), "SIP/2.0 200");
-        assert_eq!((number, ok.all("Content-Length")), (2, vec!["4"]));
+        let (on, ok) = only(scene.offer(backend, &ok), "SIP/2.0 200");
+        assert_eq!((number_of(on), ok.all("Content-Length")), (2, vec!["4"]));
         assert!(ok.text.ends_with("\r\n\r\nfour"));
     }
 }
@@ -628,15 +545,15 @@ fn a_datagram_without_content_length_gets_one_on_a_stream() {
 #[test]
 fn a_datagram_with_two_content_lengths_does_not_reach_a_stream() {
     for mode in [Mode::Stateless, Mode::Transaction] {
-        let mut scene = Scene::new(Transport::Udp, mode);
+        let mut scene = scene_over(Transport::Udp, mode);
         let phone = scene.accept(2, PHONE);
         let (_, forwarded) = only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")), "INVITE");
         let backend = Flow::udp(address(PROXY), address(BACKEND_A));
         let ok = forwarded.answer("200 OK");
         let two = ok.replace("Content-Length: 0\r\n\r\n", "l: 4\r\nContent-Length: 0\r\n\r\nfour");
         assert!(scene.offer(backend, &two).is_empty());
-        let (number, _) = only(scene.offer(backend, &ok), "SIP/2.0 200");
-        assert_eq!(number, 2);
+        let (on, _) = only(scene.offer(backend, &ok), "SIP/2.0 200");
+        assert_eq!(number_of(on), 2);
     }
 }
 
@@ -667,7 +584,7 @@ fn a_request_is_forwarded_however_much_of_it_changes() {
             "\r\nfour",
         ]
         .concat();
-        let mut scene = Scene::new(inside, mode);
+        let mut scene = scene_over(inside, mode);
         let mut sent = scene.offer(Flow::udp(address(PROXY), address(CALLER)), &request);
         if inside.is_reliable() {
             sent = scene.open().1;
@@ -688,7 +605,7 @@ fn a_request_is_forwarded_however_much_of_it_changes() {
 #[test]
 fn a_caller_at_the_address_of_tidegate_and_a_back_end_is_a_stranger() {
     let here = address(PROXY).ip();
-    let mut scene = Scene::between(
+    let mut scene = scene_between(
         Transport::Tcp,
         Mode::Transaction,
         [&format!("{here}:5070"), &format!("{here}:5080")],
@@ -704,7 +621,7 @@ fn a_caller_at_the_address_of_tidegate_and_a_back_end_is_a_stranger() {
     let hangup = bye(invited.header("Record-Route"), "TCP");
     for (port, to) in [(5070, 2), (5071, 1)] {
         let hangup = hangup.replace("10.0.0.1:5070", &format!("{here}:{port}"));
-        assert_eq!(only(scene.offer(own, &hangup), "BYE").0, to, "from {port}");
+        assert_eq!(number_of(only(scene.offer(own, &hangup), "BYE").0), to, "from {port}");
     }
 }
 
@@ -720,7 +637,7 @@ fn a_back_end_over_udp_beside_one_over_tcp_is_not_recognised_on_a_connection() {
         (&free, &tcp, "sip:carol@203.0.113.9", "INVITE"),
         (&udp, &free, "sip:bob@192.0.2.1", "INVITE"),
     ] {
-        let mut scene = Scene::with(Transport::Udp, Mode::Transaction, [&udp, &tcp], |settings| {
+        let mut scene = scene_with(Transport::Udp, Mode::Transaction, [&udp, &tcp], |settings| {
             let pool = |at: &str, listener| PoolSettings {
                 listener: Some(listener),
                 ..PoolSettings::new(balance::Pool::new(at, &[(at, address(at), 1)]), Policy::Rr)
@@ -746,7 +663,7 @@ fn a_connection_at_the_address_of_tidegate_is_a_removed_back_end_by_its_via() {
         (Transport::Tcp, &stranger, false),
         (Transport::Udp, &removed, false),
     ] {
-        let mut before = Scene::between(inside, Mode::Transaction, [&removed, &other]);
+        let mut before = scene_between(inside, Mode::Transaction, [&removed, &other]);
         let caller = Flow::udp(address(PROXY), address(CALLER));
         let mut sent = before.offer(caller, &invite("UDP", "198.51.100.7:5060"));
         if inside.is_reliable() {
@@ -757,7 +674,7 @@ fn a_connection_at_the_address_of_tidegate_is_a_removed_back_end_by_its_via() {
         let routes = invited.all("Record-Route").join(", ");
 
         let adjust = |settings: &mut Settings| settings.removed = vec![address(&removed)];
-        let mut scene = Scene::with(inside, Mode::Transaction, [&other, &third], adjust);
+        let mut scene = scene_with(inside, Mode::Transaction, [&other, &third], adjust);
         let own = scene.accept(2, &format!("{here}:41000"));
         let hangup = bye(&format!("{routes}, <sip:203.0.113.77;lr>"), "TCP");
         let mut sent = scene.offer(own, &hangup.replace("10.0.0.1:5070", sent_by));
@@ -772,13 +689,12 @@ fn a_connection_at_the_address_of_tidegate_is_a_removed_back_end_by_its_via() {
 /// A connection that a back end opens has another port than the back end.
 #[test]
 fn a_back_end_is_known_on_a_connection_that_it_opened() {
-    let mut scene = Scene::tcp();
+    let mut scene = tcp_scene();
     let (_, backend, forwarded) = called(&mut scene);
     scene.offer(backend, &forwarded.answer("200 OK"));
     let own = scene.accept(4, "10.0.0.1:41000");
-    let (number, sent) =
-        only(scene.offer(own, &bye(forwarded.header("Record-Route"), "TCP")), "BYE");
-    assert_eq!((number, sent.to), (2, address(PHONE)));
+    let (on, sent) = only(scene.offer(own, &bye(forwarded.header("Record-Route"), "TCP")), "BYE");
+    assert_eq!((number_of(on), sent.to), (2, address(PHONE)));
 }
 
 /// RFC 3261 §12.1.1: "The route set MUST be set to the list of URIs in the Record-Route header
@@ -792,7 +708,7 @@ fn back_ends_at_one_host_are_distinguished_on_connections_that_they_opened() {
         [(BACKEND_A, BACKEND_A), (backends[1], backends[1]), ("10.0.0.1:5074", BACKEND_A)]
     {
         for mode in [Mode::Transaction, Mode::Stateless] {
-            let mut scene = Scene::between(Transport::Tcp, mode, backends);
+            let mut scene = scene_between(Transport::Tcp, mode, backends);
             let own = scene.accept(2, "10.0.0.1:41000");
             let invite = invite("TCP", sent_by).replace("bob@192.0.2.1", "carol@203.0.113.9");
             let (_, invited) = only(scene.offer(own, &invite), "INVITE");
@@ -815,7 +731,7 @@ fn back_ends_at_one_host_are_distinguished_on_connections_that_they_opened() {
 /// §16.7 item 6 turns it into a 500.
 #[test]
 fn a_caller_hears_at_once_that_no_back_end_takes_a_connection() {
-    let mut scene = Scene::tcp();
+    let mut scene = tcp_scene();
     let phone = scene.accept(2, PHONE);
     scene.offer(phone, &invite("TCP", "192.168.1.2:5060"));
     let mut sent = Vec::new();
@@ -832,14 +748,14 @@ fn a_caller_hears_at_once_that_no_back_end_takes_a_connection() {
 #[test]
 fn without_transactions_a_caller_hears_at_once_that_its_request_was_not_sent() {
     for cause in CloseCause::ALL {
-        let mut scene = Scene::new(Transport::Tcp, Mode::Stateless);
+        let mut scene = scene_over(Transport::Tcp, Mode::Stateless);
         let phone = scene.accept(2, PHONE);
         let invite = invite("TCP", "192.168.1.2:5060");
         assert!(scene.offer(phone, &invite).is_empty());
         let connect = scene.streams.poll_connect().expect("one");
         scene.streams.on_closed(scene.now, connect.id, cause);
-        let (number, rejection) = only(scene.sent(), "SIP/2.0 503");
-        assert_eq!(number, 2, "{cause:?}");
+        let (on, rejection) = only(scene.sent(), "SIP/2.0 503");
+        assert_eq!(number_of(on), 2, "{cause:?}");
         // A copy of the request gets the same response, and does not wait for a back end. A back end
         // that refuses connections has failed, so another one would get the copy.
         if cause != CloseCause::Refused {
@@ -857,7 +773,7 @@ fn without_transactions_a_caller_hears_at_once_that_its_request_was_not_sent() {
 /// The 503 to the INVITE ends no transaction of the CANCEL.
 #[test]
 fn without_transactions_a_cancel_that_crosses_the_rejection_has_a_response() {
-    let mut scene = Scene::new(Transport::Tcp, Mode::Stateless);
+    let mut scene = scene_over(Transport::Tcp, Mode::Stateless);
     let phone = scene.accept(2, PHONE);
     let invite = invite("TCP", "192.168.1.2:5060");
     scene.offer(phone, &invite);
@@ -871,27 +787,27 @@ fn without_transactions_a_cancel_that_crosses_the_rejection_has_a_response() {
         sent.extend(scene.sent());
     }
     assert_eq!(sent.len(), 1, "{sent:#?}");
-    assert!(sent[0].0 == 2 && sent[0].1.header("CSeq").ends_with("CANCEL"), "{sent:#?}");
+    assert!(number_of(sent[0].0) == 2 && sent[0].1.header("CSeq").ends_with("CANCEL"), "{sent:#?}");
 }
 
 /// The limit on the number of connections is reached.
 #[test]
 fn without_transactions_a_caller_hears_at_once_that_no_connection_is_left() {
     let limits = ConnectionLimits { opened_max: 0, ..ConnectionLimits::default() };
-    let mut scene = Scene::new(Transport::Tcp, Mode::Stateless).limited(limits);
+    let settings = settings(Transport::Tcp, Mode::Stateless, [BACKEND_A, BACKEND_B]);
+    let mut scene = Scene::of(settings, limits);
     let phone = scene.accept(2, PHONE);
     let sent = scene.offer(phone, &invite("TCP", "192.168.1.2:5060"));
-    assert_eq!(only(sent, "SIP/2.0 503").0, 2);
+    assert_eq!(number_of(only(sent, "SIP/2.0 503").0), 2);
 }
 
 /// No message is a response to an ACK (RFC 3261 §17.1).
 #[test]
 fn without_transactions_an_ack_that_was_not_sent_has_no_response() {
-    let mut scene = Scene::new(Transport::Tcp, Mode::Stateless);
+    let mut scene = scene_over(Transport::Tcp, Mode::Stateless);
     let phone = scene.accept(2, PHONE);
     scene.offer(phone, &invite("TCP", "192.168.1.2:5060"));
-    let (backend, sent) = scene.open();
-    let (_, forwarded) = only(sent, "INVITE");
+    let (backend, forwarded) = scene.open_for("INVITE");
     scene.offer(backend, &forwarded.answer("200 OK"));
     scene.close(backend, CloseCause::Reset);
     let route = format!("Totag\r\nRoute: {}\r\n", forwarded.header("Record-Route"));
@@ -905,6 +821,8 @@ fn without_transactions_an_ack_that_was_not_sent_has_no_response() {
         scene.streams.on_closed(scene.now, connect.id, CloseCause::Insecure);
         let sent = scene.sent();
         assert_eq!(sent.len(), answers, "{method}: {sent:#?}");
-        assert!(sent.iter().all(|(number, sent)| *number == 2 && sent.start().contains(" 503 ")));
+        assert!(
+            sent.iter().all(|(on, sent)| number_of(*on) == 2 && sent.start().contains(" 503 "))
+        );
     }
 }

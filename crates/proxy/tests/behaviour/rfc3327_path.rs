@@ -1,16 +1,13 @@
 //! RFC 3327 and RFC 5626 §5: a phone registers through us, and the registrar calls it on the flow of its
 //! registration.
 
-use std::sync::Arc;
-
+use crate::connected::Scene;
 use crate::script::{BACKEND_A, CALLER, PROXY, Sent, address, only, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Counters, Listener, Mode, PathMode, PoolSettings, Proxy, Settings};
-use tidegate_transport::{ConnectionLimits, Streams};
-use tidegate_world::{
-    Cause, CloseCause, ConnectionId, Core, Failure, Flow, Pool, Received, Timestamp, Transport,
-};
+use tidegate_proxy::{Listener, Mode, PathMode, PoolSettings, Settings};
+use tidegate_transport::ConnectionLimits;
+use tidegate_world::{Cause, CloseCause, Core, Failure, Flow, Transport};
 
 const OUTSIDE: &str = "192.0.2.1:5062";
 /// The address that a router gives the phone outside, and the Contact with the address that the
@@ -18,71 +15,43 @@ const OUTSIDE: &str = "192.0.2.1:5062";
 const PHONE: &str = "203.0.113.9:40123";
 const CONTACT: &str = "sip:alice@192.168.1.2:5060";
 
-/// A proxy in front of a registrar over UDP, with listeners of each kind for phones.
-struct Scene {
-    streams: Streams<Proxy>,
-    counters: Arc<Counters>,
-    now: Timestamp,
-    pool: Pool,
+fn scene_for(mode: Mode) -> Scene {
+    scene_with(mode, |_| {})
+}
+
+/// Makes a proxy in front of a registrar over UDP, with listeners of each kind for phones.
+fn scene_with(mode: Mode, adjust: impl FnOnce(&mut Settings)) -> Scene {
+    let at = |transport, local: &str| Listener { transport, ..Listener::new(address(local)) };
+    let listeners = vec![
+        Listener::new(address(PROXY)),
+        at(Transport::Udp, OUTSIDE),
+        at(Transport::Tcp, OUTSIDE),
+        at(Transport::Wss, "192.0.2.1:443"),
+    ];
+    let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
+    let pool = PoolSettings { mode, listener: Some(0), ..PoolSettings::new(backends, Policy::Rr) };
+    let mut settings = Settings::new(listeners, vec![pool], secret(1));
+    adjust(&mut settings);
+    Scene::of(settings, ConnectionLimits::default())
 }
 
 impl Scene {
-    fn new(mode: Mode) -> Self {
-        Self::with(mode, |_| {})
-    }
-
-    fn with(mode: Mode, adjust: impl FnOnce(&mut Settings)) -> Self {
-        let at = |transport, local: &str| Listener { transport, ..Listener::new(address(local)) };
-        let listeners = vec![
-            Listener::new(address(PROXY)),
-            at(Transport::Udp, OUTSIDE),
-            at(Transport::Tcp, OUTSIDE),
-            at(Transport::Wss, "192.0.2.1:443"),
-        ];
-        let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
-        let pools = vec![PoolSettings {
-            mode,
-            listener: Some(0),
-            ..PoolSettings::new(backends, Policy::Rr)
-        }];
-        let mut settings = Settings::new(listeners, pools, secret(1));
-        adjust(&mut settings);
-        let (pool, counters) = (Pool::new(), Arc::<Counters>::default());
-        let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
-        let streams = Streams::new(proxy, ConnectionLimits::default(), pool.clone());
-        Self { streams, counters, now: Timestamp::from_nanos(1_000_000_000), pool }
-    }
-
     /// Returns the flow of a phone, with a connection if it needs one.
     fn phone(&mut self, transport: Transport) -> Flow {
-        self.phone_at(transport, PHONE, ConnectionId::FIRST_ACCEPTED)
+        self.phone_at(transport, PHONE, 2)
     }
 
-    fn phone_at(&mut self, transport: Transport, remote: &str, id: ConnectionId) -> Flow {
-        let local = address(if transport.is_websocket() { "192.0.2.1:443" } else { OUTSIDE });
+    fn phone_at(&mut self, transport: Transport, remote: &str, number: u32) -> Flow {
+        let local = if transport.is_websocket() { "192.0.2.1:443" } else { OUTSIDE };
         if transport == Transport::Udp {
-            return Flow::udp(local, address(remote));
+            return Flow::udp(address(local), address(remote));
         }
-        let flow = Flow::connected(transport, local, address(remote), id);
-        self.streams.on_connected(self.now, flow);
-        flow
-    }
-
-    /// Returns the packets that are sent because of a message, each with its flow.
-    fn offer(&mut self, flow: Flow, text: &str) -> Vec<(Flow, Sent)> {
-        let received = Received::new(self.now, flow, self.pool.copy(text.as_bytes()));
-        self.streams.offer(self.now, received);
-        while self.streams.serve(self.now) {}
-        while let Some(due) = self.streams.poll_timeout().filter(|due| *due <= self.now) {
-            self.streams.handle_timeout(due);
-        }
-        let sent = std::iter::from_fn(|| self.streams.poll_transmit());
-        sent.map(|t| (t.flow, Sent::of(&t))).collect()
+        self.accept_by(transport, local, remote, number)
     }
 
     /// Registers a phone. Returns the REGISTER as the registrar gets it.
     fn register(&mut self, phone: Flow, more: &str) -> Sent {
-        only(self.offer(phone, &register(phone.transport, more)), "REGISTER").1
+        only(self.send(phone, &register(phone.transport, more)), "REGISTER").1
     }
 }
 
@@ -124,7 +93,7 @@ const OUTBOUND: &str = "Supported: path, outbound\r\n\
 fn a_call_of_the_registrar_takes_the_flow_of_the_registration() {
     for mode in [Mode::Transaction, Mode::Stateless, Mode::Adaptive] {
         for transport in [Transport::Udp, Transport::Tcp, Transport::Wss] {
-            let mut scene = Scene::new(mode);
+            let mut scene = scene_for(mode);
             let phone = scene.phone(transport);
             let registered =
                 scene.register(phone, &format!("{SUPPORTED}Path: <sip:p.test;lr>\r\n"));
@@ -138,17 +107,17 @@ fn a_call_of_the_registrar_takes_the_flow_of_the_registration() {
             // values that may be present in the response."
             let path = format!("Path: {}\r\nContent-Length: 0", paths.join(", "));
             let ok = registered.answer("200 OK").replace("Content-Length: 0", &path);
-            let (to, ok) = only(scene.offer(registrar(), &ok), "SIP/2.0 200");
+            let (to, ok) = only(scene.send(registrar(), &ok), "SIP/2.0 200");
             assert_eq!((to.remote, to.connection), (phone.remote, phone.connection));
             assert_eq!(ok.header("Path"), paths.join(", "));
 
             let (to, invite) =
-                only(scene.offer(registrar(), &inward("INVITE", &paths, "")), "INVITE");
+                only(scene.send(registrar(), &inward("INVITE", &paths, "")), "INVITE");
             assert_eq!((to.remote, to.connection), (phone.remote, phone.connection));
             assert_eq!(to.local, phone.local);
             assert_eq!(invite.start(), format!("INVITE {CONTACT} SIP/2.0"));
             assert_eq!(invite.all("Route"), ["<sip:p.test;lr>"]);
-            let (to, ok) = only(scene.offer(phone, &invite.answer("200 OK")), "SIP/2.0 200");
+            let (to, ok) = only(scene.send(phone, &invite.answer("200 OK")), "SIP/2.0 200");
             assert_eq!(to.remote, address(BACKEND_A));
 
             // RFC 5626 §5.3.1: "the proxy needs to adjust the route set to ensure that subsequent requests
@@ -159,7 +128,7 @@ fn a_call_of_the_registrar_takes_the_flow_of_the_registration() {
             for (method, cseq) in [("ACK", 1), ("BYE", 2)] {
                 let text = inward(method, &routes, "Totag\r\n");
                 let text = text.replace("CSeq: 1", &format!("CSeq: {cseq}"));
-                let (to, sent) = only(scene.offer(registrar(), &text), method);
+                let (to, sent) = only(scene.send(registrar(), &text), method);
                 assert_eq!(
                     (to.local, to.remote, to.connection),
                     (phone.local, phone.remote, phone.connection)
@@ -178,7 +147,7 @@ fn a_call_of_the_registrar_takes_the_flow_of_the_registration() {
 #[test]
 fn a_call_leaves_from_the_address_to_which_the_phone_has_registered() {
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::with(mode, |settings| {
+        let mut scene = scene_with(mode, |settings| {
             let advertised = OUTSIDE.into();
             let wild = Listener::new(address("0.0.0.0:5062"));
             settings.listeners[1] = Listener { advertised, ..wild };
@@ -186,12 +155,12 @@ fn a_call_leaves_from_the_address_to_which_the_phone_has_registered() {
         let phone = Flow::udp(address("192.0.2.9:5062"), address(PHONE));
         let registered = scene.register(phone, SUPPORTED);
         let invite = inward("INVITE", &registered.all("Path"), "");
-        let (to, invite) = only(scene.offer(registrar(), &invite), "INVITE");
+        let (to, invite) = only(scene.send(registrar(), &invite), "INVITE");
         assert_eq!(to, phone, "{mode:?}");
-        let (_, ok) = only(scene.offer(phone, &invite.answer("200 OK")), "SIP/2.0 200");
+        let (_, ok) = only(scene.send(phone, &invite.answer("200 OK")), "SIP/2.0 200");
         let routes: Vec<_> = ok.all("Record-Route").into_iter().rev().collect();
         let bye = inward("BYE", &routes, "Totag\r\n").replace("CSeq: 1", "CSeq: 2");
-        assert_eq!(only(scene.offer(registrar(), &bye), "BYE").0, phone, "{mode:?}");
+        assert_eq!(only(scene.send(registrar(), &bye), "BYE").0, phone, "{mode:?}");
     }
 }
 
@@ -200,18 +169,18 @@ fn a_call_leaves_from_the_address_to_which_the_phone_has_registered() {
 #[test]
 fn requests_in_the_dialog_take_the_flow_whatever_the_contact_is() {
     for contact in ["sip:alice@203.0.113.9:5080", "sip:alice@198.51.100.1"] {
-        let mut scene = Scene::new(Mode::Transaction);
+        let mut scene = scene_for(Mode::Transaction);
         let phone = scene.phone(Transport::Udp);
         let registered = scene.register(phone, SUPPORTED);
         let invite = inward("INVITE", &registered.all("Path"), "").replace(CONTACT, contact);
-        let (_, invite) = only(scene.offer(registrar(), &invite), "INVITE");
-        let (_, ok) = only(scene.offer(phone, &invite.answer("200 OK")), "SIP/2.0 200");
+        let (_, invite) = only(scene.send(registrar(), &invite), "INVITE");
+        let (_, ok) = only(scene.send(phone, &invite.answer("200 OK")), "SIP/2.0 200");
         let mut routes = ok.all("Record-Route");
         let bye = inward("BYE", &routes, "Totag\r\n").replace(CONTACT, contact);
-        assert_eq!(only(scene.offer(registrar(), &bye), "BYE").0, phone);
+        assert_eq!(only(scene.send(registrar(), &bye), "BYE").0, phone);
         routes.push("<sip:198.51.100.1;lr>");
         let info = inward("INFO", &routes, "Totag\r\n").replace(CONTACT, contact);
-        assert_eq!(only(scene.offer(registrar(), &info), "INFO").0, phone);
+        assert_eq!(only(scene.send(registrar(), &info), "INFO").0, phone);
     }
 }
 
@@ -225,17 +194,17 @@ fn a_caller_with_ob_in_its_contact_is_reached_on_its_flow() {
     for (contact, is_flow) in
         [("sip:alice@198.51.100.7:5080;ob", true), ("sip:alice@198.51.100.7:5080", false)]
     {
-        let mut scene = Scene::new(Mode::Transaction);
+        let mut scene = scene_for(Mode::Transaction);
         let caller = Flow::udp(address(OUTSIDE), address(CALLER));
         let invite =
             request("INVITE", "sip:bob@192.0.2.1", "c", 1, &format!("Contact: <{contact}>\r\n"));
-        let (_, invite) = only(scene.offer(caller, &invite), "INVITE");
-        let (_, ok) = only(scene.offer(registrar(), &invite.answer("200 OK")), "SIP/2.0 200");
+        let (_, invite) = only(scene.send(caller, &invite), "INVITE");
+        let (_, ok) = only(scene.send(registrar(), &invite.answer("200 OK")), "SIP/2.0 200");
         let bye = inward("BYE", &ok.all("Record-Route"), "").replace(CONTACT, contact);
         let bye = bye.replace("alice@example.com>;tag=caller", "bob@example.com>;tag=callee");
         let bye =
             bye.replace("To: <sip:bob@example.com>", "To: <sip:alice@example.com>;tag=caller");
-        let (to, _) = only(scene.offer(registrar(), &bye), "BYE");
+        let (to, _) = only(scene.send(registrar(), &bye), "BYE");
         assert_eq!(to.remote == address(CALLER), is_flow, "{contact}");
     }
 }
@@ -267,7 +236,7 @@ fn the_user_agent_or_the_operator_decides_on_the_path() {
         (always, OUTBOUND, Some("lr;ob>")),
         (never, OUTBOUND, None),
     ] {
-        let mut scene = Scene::with(Mode::Transaction, |settings| settings.pools[0].path = path);
+        let mut scene = scene_with(Mode::Transaction, |settings| settings.pools[0].path = path);
         let phone = scene.phone(Transport::Udp);
         let registered = scene.register(phone, more);
         let end = registered.all("Path").first().map(|path| path.rsplit_once("5060;").unwrap().1);
@@ -276,7 +245,7 @@ fn the_user_agent_or_the_operator_decides_on_the_path() {
         // Only a REGISTER registers.
         let options = register(Transport::Udp, SUPPORTED).replace("REGISTER", "OPTIONS");
         let (_, options) =
-            only(scene.offer(phone, &options.replace("sip:192", "sip:bob@192")), "OPTIONS");
+            only(scene.send(phone, &options.replace("sip:192", "sip:bob@192")), "OPTIONS");
         assert!(options.all("Path").is_empty());
     }
 }
@@ -287,31 +256,31 @@ fn the_user_agent_or_the_operator_decides_on_the_path() {
 fn a_request_for_a_flow_that_has_ended_gets_430() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         for transport in [Transport::Tcp, Transport::Wss] {
-            let mut scene = Scene::new(mode);
+            let mut scene = scene_for(mode);
             let phone = scene.phone(transport);
             let registered = scene.register(phone, SUPPORTED);
             let paths = registered.all("Path");
-            scene.streams.on_closed(scene.now, phone.connection.unwrap(), CloseCause::Ended);
+            scene.close(phone, CloseCause::Ended);
             // Another phone at the same address is another flow.
-            scene.phone_at(transport, PHONE, ConnectionId::new(3).unwrap());
-            only(scene.offer(registrar(), &inward("INVITE", &paths, "")), "SIP/2.0 430 ");
-            only(scene.offer(registrar(), &inward("OPTIONS", &paths, "")), "SIP/2.0 430 ");
+            scene.phone_at(transport, PHONE, 3);
+            only(scene.send(registrar(), &inward("INVITE", &paths, "")), "SIP/2.0 430 ");
+            only(scene.send(registrar(), &inward("OPTIONS", &paths, "")), "SIP/2.0 430 ");
 
             // A process that has just started has none of the connections.
-            let mut next = Scene::with(mode, |settings| settings.seed = tidegate_world::Seed(9));
+            let mut next = scene_with(mode, |settings| settings.seed = tidegate_world::Seed(9));
             next.phone(transport);
-            only(next.offer(registrar(), &inward("OPTIONS", &paths, "")), "SIP/2.0 430 ");
+            only(next.send(registrar(), &inward("OPTIONS", &paths, "")), "SIP/2.0 430 ");
             assert!(
                 next.streams.poll_connect().is_none() && scene.streams.poll_connect().is_none()
             );
         }
         // The next process can reach a phone over UDP.
-        let mut scene = Scene::new(mode);
+        let mut scene = scene_for(mode);
         let phone = scene.phone(Transport::Udp);
         let registered = scene.register(phone, SUPPORTED);
-        let mut next = Scene::with(mode, |settings| settings.seed = tidegate_world::Seed(9));
+        let mut next = scene_with(mode, |settings| settings.seed = tidegate_world::Seed(9));
         let text = inward("OPTIONS", &registered.all("Path"), "");
-        assert_eq!(only(next.offer(registrar(), &text), "OPTIONS").0, phone);
+        assert_eq!(only(next.send(registrar(), &text), "OPTIONS").0, phone);
     }
 }
 
@@ -319,16 +288,16 @@ fn a_request_for_a_flow_that_has_ended_gets_430() {
 /// SHOULD send a 430 (Flow Failed) response to the request."
 #[test]
 fn a_phone_over_udp_gets_430_if_its_place_has_no_udp_listener_after_a_restart() {
-    let mut scene = Scene::new(Mode::Transaction);
+    let mut scene = scene_for(Mode::Transaction);
     let phone = scene.phone(Transport::Udp);
     let registered = scene.register(phone, SUPPORTED);
     let text = inward("OPTIONS", &registered.all("Path"), "");
     let after = |change: fn(&mut Settings)| {
-        let mut next = Scene::with(Mode::Transaction, |settings| {
+        let mut next = scene_with(Mode::Transaction, |settings| {
             settings.seed = tidegate_world::Seed(9);
             change(settings);
         });
-        next.offer(registrar(), &text)
+        next.send(registrar(), &text)
     };
     only(after(|settings| settings.listeners.swap(1, 2)), "SIP/2.0 430 ");
     only(after(|settings| settings.listeners.truncate(1)), "SIP/2.0 430 ");
@@ -345,15 +314,15 @@ fn a_phone_over_udp_gets_430_if_its_place_has_no_udp_listener_after_a_restart() 
 /// RFC 5626 §7 names "a destination unreachable ICMP error on a UDP flow" as a failed flow.
 #[test]
 fn an_unreachable_phone_gets_430_over_udp_too() {
-    let mut scene = Scene::new(Mode::Transaction);
+    let mut scene = scene_for(Mode::Transaction);
     let phone = scene.phone(Transport::Udp);
     let registered = scene.register(phone, SUPPORTED);
     let text = inward("OPTIONS", &registered.all("Path"), "");
-    let (to, options) = only(scene.offer(registrar(), &text), "OPTIONS");
+    let (to, options) = only(scene.send(registrar(), &text), "OPTIONS");
     scene.streams.on_failed(scene.now, Failure::new(to, Cause::Refused, options.text.as_bytes()));
     scene.now = scene.now + std::time::Duration::from_millis(600);
     // The next message lets the timer fire.
-    let sent = scene.offer(registrar(), "\r\n\r\n");
+    let sent = scene.send(registrar(), "\r\n\r\n");
     only(sent, "SIP/2.0 430 ");
 }
 
@@ -361,21 +330,20 @@ fn an_unreachable_phone_gets_430_over_udp_too() {
 /// request." Strangers that open and end many connections must not hide the end of the phone's connection.
 #[test]
 fn the_ends_of_other_connections_do_not_hide_that_of_the_phone() {
-    let mut scene = Scene::new(Mode::Transaction);
+    let mut scene = scene_for(Mode::Transaction);
     let phone = scene.phone(Transport::Tcp);
     let registered = scene.register(phone, SUPPORTED);
     let text = inward("INVITE", &registered.all("Path"), "");
-    assert_eq!(only(scene.offer(registrar(), &text), "INVITE").0, phone);
-    scene.streams.on_closed(scene.now, phone.connection.unwrap(), CloseCause::Ended);
+    assert_eq!(only(scene.send(registrar(), &text), "INVITE").0, phone);
+    scene.close(phone, CloseCause::Ended);
     for number in 2..200 {
-        let id = ConnectionId::new(2 * number).unwrap();
-        let stranger = scene.phone_at(Transport::Tcp, "198.51.100.66:40000", id);
-        only(scene.offer(stranger, "\r\n\r\n"), "");
-        scene.streams.on_closed(scene.now, id, CloseCause::Ended);
+        let stranger = scene.phone_at(Transport::Tcp, "198.51.100.66:40000", 2 * number);
+        only(scene.send(stranger, "\r\n\r\n"), "");
+        scene.close(stranger, CloseCause::Ended);
     }
     scene.now = scene.now + std::time::Duration::from_millis(600);
     // The next message lets the timer fire.
-    only(scene.offer(registrar(), "\r\n\r\n"), "SIP/2.0 430 ");
+    only(scene.send(registrar(), "\r\n\r\n"), "SIP/2.0 430 ");
 }
 
 /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed) response to the
@@ -383,7 +351,7 @@ fn the_ends_of_other_connections_do_not_hide_that_of_the_phone() {
 #[test]
 fn a_request_that_waited_for_a_flow_gets_430_when_the_flow_ends() {
     for cause in [CloseCause::Reset, CloseCause::TimedOut] {
-        let mut scene = Scene::new(Mode::Transaction);
+        let mut scene = scene_for(Mode::Transaction);
         let phone = scene.phone(Transport::Tcp);
         let path = scene.register(phone, SUPPORTED).header("Path").to_owned();
         let long = format!("Content-Length: 40000\r\n\r\n{}", "x".repeat(40_000));
@@ -393,12 +361,12 @@ fn a_request_that_waited_for_a_flow_gets_430_when_the_flow_ends() {
                 .replace("z9hG4bK-c-", &format!("z9hG4bK-{number}-"))
                 .replace("Call-ID: c", &format!("Call-ID: {number}"))
                 .replace("Content-Length: 0\r\n\r\n", &long);
-            only(scene.offer(registrar(), &text), "MESSAGE");
+            only(scene.send(registrar(), &text), "MESSAGE");
         }
-        let sent = scene.offer(registrar(), &inward("INVITE", &[&path], ""));
+        let sent = scene.send(registrar(), &inward("INVITE", &[&path], ""));
         assert!(sent.iter().all(|(to, _)| to.remote != phone.remote), "{sent:#?}");
-        scene.streams.on_closed(scene.now, phone.connection.unwrap(), cause);
-        let (_, answer) = only(scene.offer(registrar(), "\r\n\r\n"), "SIP/2.0 430 ");
+        scene.close(phone, cause);
+        let (_, answer) = only(scene.send(registrar(), "\r\n\r\n"), "SIP/2.0 430 ");
         assert!(answer.header("CSeq").ends_with("INVITE"), "{cause:?}");
     }
 }
@@ -409,36 +377,36 @@ fn a_request_that_waited_for_a_flow_gets_430_when_the_flow_ends() {
 /// A stranger that has read a token cannot use us as a relay.
 #[test]
 fn only_the_registrar_uses_a_token_and_nobody_changes_it() {
-    let mut scene = Scene::new(Mode::Transaction);
+    let mut scene = scene_for(Mode::Transaction);
     let phone = scene.phone(Transport::Udp);
     let registered = scene.register(phone, SUPPORTED);
     let path = registered.header("Path").to_owned();
     let stranger = Flow::udp(address(OUTSIDE), address("198.51.100.66:5060"));
     let by_stranger =
         |path: &str| inward("OPTIONS", &[path], "").replace(BACKEND_A, "198.51.100.66:5060");
-    only(scene.offer(stranger, &by_stranger(&path)), "SIP/2.0 403 ");
+    only(scene.send(stranger, &by_stranger(&path)), "SIP/2.0 403 ");
 
     let (start, end) = path.split_at(12);
     let changed = if end.starts_with('A') { 'B' } else { 'A' };
     let forged = format!("{start}{changed}{}", &end[1..]);
-    only(scene.offer(registrar(), &inward("OPTIONS", &[&forged], "")), "SIP/2.0 403 ");
-    only(scene.offer(stranger, &by_stranger(&forged)), "SIP/2.0 403 ");
-    let other = Scene::with(Mode::Transaction, |settings| settings.secret = secret(2))
+    only(scene.send(registrar(), &inward("OPTIONS", &[&forged], "")), "SIP/2.0 403 ");
+    only(scene.send(stranger, &by_stranger(&forged)), "SIP/2.0 403 ");
+    let other = scene_with(Mode::Transaction, |settings| settings.secret = secret(2))
         .register(phone, SUPPORTED);
-    only(scene.offer(registrar(), &inward("OPTIONS", &other.all("Path"), "")), "SIP/2.0 403 ");
+    only(scene.send(registrar(), &inward("OPTIONS", &other.all("Path"), "")), "SIP/2.0 403 ");
 
     // RFC 5626 §5.3: "If the flow in the flow token identified by the topmost Route header field value
     // matches the source IP address and port of the request, the request is an "outgoing" request;
     // otherwise, it is an "incoming" request."
     let outgoing = inward("OPTIONS", &[&path], "").replace(CONTACT, "sip:bob@192.0.2.1");
-    let (to, sent) = only(scene.offer(phone, &outgoing), "OPTIONS");
+    let (to, sent) = only(scene.send(phone, &outgoing), "OPTIONS");
     assert_eq!(to.remote, address(BACKEND_A));
     assert!(sent.all("Route").is_empty());
     // A flow token does not allow a phone to use this proxy as a relay.
     let further = "<sip:203.0.113.99;lr>";
     let relayed = inward("OPTIONS", &[&path, further], "").replace(CONTACT, "sip:bob@192.0.2.1");
     let relayed = relayed.replace("z9hG4bK-c", "z9hG4bK-d").replace("Call-ID: c", "Call-ID: d");
-    only(scene.offer(phone, &relayed), "SIP/2.0 403 ");
+    only(scene.send(phone, &relayed), "SIP/2.0 403 ");
 }
 
 /// RFC 3261 §16.6 item 7: "the proxy MUST apply the procedures to the first value in the Route
@@ -446,7 +414,7 @@ fn only_the_registrar_uses_a_token_and_nobody_changes_it() {
 /// 3608).
 #[test]
 fn an_outgoing_request_of_a_trusted_phone_goes_to_its_next_route() {
-    let mut scene = Scene::with(Mode::Transaction, |settings| {
+    let mut scene = scene_with(Mode::Transaction, |settings| {
         settings.listeners[1].trust = vec!["203.0.113.9/32".parse().unwrap()];
     });
     let phone = scene.phone(Transport::Udp);
@@ -454,7 +422,7 @@ fn an_outgoing_request_of_a_trusted_phone_goes_to_its_next_route() {
     let next = "<sip:198.51.100.99;lr>";
     let text = inward("INVITE", &[registered.header("Path"), next], "");
     let text = text.replace(CONTACT, "sip:bob@192.0.2.1").replace(BACKEND_A, PHONE);
-    let (to, sent) = only(scene.offer(phone, &text), "INVITE");
+    let (to, sent) = only(scene.send(phone, &text), "INVITE");
     assert_eq!(to.remote, address("198.51.100.99:5060"));
     assert_eq!(sent.all("Route"), [next]);
 }
@@ -477,7 +445,7 @@ fn a_trusted_source_may_use_a_token() {
 /// Checks a call of a trusted source to a phone that has registered over `transport`. Several
 /// instances share the listener of the source if `is_shared`.
 fn call_by_trusted_source(mode: Mode, is_shared: bool, transport: Transport) {
-    let mut scene = Scene::with(mode, |settings| {
+    let mut scene = scene_with(mode, |settings| {
         settings.listeners[0].trust = vec!["198.51.100.66/31".parse().unwrap()];
         settings.listeners[0].shared = is_shared;
     });
@@ -487,9 +455,9 @@ fn call_by_trusted_source(mode: Mode, is_shared: bool, transport: Transport) {
     let phone = scene.phone(transport);
     let registered = scene.register(phone, SUPPORTED);
     let invite = by(trusted, inward("INVITE", &registered.all("Path"), ""));
-    let (to, invite) = only(scene.offer(trusted, &invite), "INVITE");
+    let (to, invite) = only(scene.send(trusted, &invite), "INVITE");
     assert_eq!(to, phone, "{mode:?}");
-    let (to, ok) = only(scene.offer(phone, &invite.answer("200 OK")), "SIP/2.0 200");
+    let (to, ok) = only(scene.send(phone, &invite.answer("200 OK")), "SIP/2.0 200");
     assert_eq!(to.remote, trusted.remote, "{mode:?} {transport}");
 
     // RFC 3261 §12.1.2: the route set of the caller is "in reverse order".
@@ -497,7 +465,7 @@ fn call_by_trusted_source(mode: Mode, is_shared: bool, transport: Transport) {
     for (from, method, cseq) in [(trusted, "ACK", 1), (another, "INFO", 2), (trusted, "BYE", 3)] {
         let text = inward(method, &routes, "Totag\r\n");
         let text = by(from, text.replace("CSeq: 1", &format!("CSeq: {cseq}")));
-        let (to, sent) = only(scene.offer(from, &text), method);
+        let (to, sent) = only(scene.send(from, &text), method);
         assert_eq!(to, phone, "{mode:?} {method}");
         assert!(sent.all("Route").is_empty(), "{}", sent.text);
     }
@@ -505,19 +473,19 @@ fn call_by_trusted_source(mode: Mode, is_shared: bool, transport: Transport) {
     let bye = request("BYE", "sip:bob@10.9.9.9", "c", 1, &format!("Totag\r\nRoute: {routes}\r\n"));
     let via = format!("SIP/2.0/{transport} 192.168.1.2;rport");
     let (to, _) =
-        only(scene.offer(phone, &bye.replace("SIP/2.0/UDP 198.51.100.7:5060", &via)), "BYE");
+        only(scene.send(phone, &bye.replace("SIP/2.0/UDP 198.51.100.7:5060", &via)), "BYE");
     assert_eq!(to.remote, trusted.remote, "{mode:?} {transport}");
 }
 
 /// Another instance sends a datagram from a shared address, so the Path names this address.
 #[test]
 fn a_path_names_the_address_that_instances_share_for_datagrams() {
-    let mut scene = Scene::with(Mode::Transaction, |settings| {
+    let mut scene = scene_with(Mode::Transaction, |settings| {
         settings.listeners[1].shared = true;
     });
     let phone = scene.phone(Transport::Udp);
     assert!(scene.register(phone, SUPPORTED).header("Path").ends_with("@192.0.2.1:5062;lr>"));
-    let mut scene = Scene::with(Mode::Transaction, |settings| settings.listeners[2].shared = true);
+    let mut scene = scene_with(Mode::Transaction, |settings| settings.listeners[2].shared = true);
     let phone = scene.phone(Transport::Tcp);
     assert!(scene.register(phone, SUPPORTED).header("Path").ends_with("@192.0.2.1:5060;lr>"));
 }

@@ -1,78 +1,46 @@
 //! RFC 7118: tests of callers in browsers, which can be reached only on their own connections.
 
-use std::sync::Arc;
-
-use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, only, request, secret};
+use crate::connected::Scene;
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, address, only, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
-use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
-use tidegate_transport::{ConnectionLimits, Streams};
-use tidegate_world::{
-    CloseCause, ConnectionId, Core, Flow, Pool, Received, Seed, Timestamp, Transport,
-};
+use tidegate_proxy::{Listener, Mode, PoolSettings, Settings};
+use tidegate_transport::ConnectionLimits;
+use tidegate_world::{CloseCause, Core, Flow, Seed, Transport};
 
 /// A browser, and the host name that the browser makes up.
 const BROWSER: &str = "203.0.113.9:40123";
 const HOST: &str = "df7jal23ls0d.invalid";
 
-/// A proxy with a listener for its back end, and one for each kind of WebSocket at ports of their own.
-struct Scene {
-    streams: Streams<Proxy>,
-    now: Timestamp,
-    pool: Pool,
+fn scene_for(mode: Mode) -> Scene {
+    scene_before(Transport::Udp, mode)
+}
+
+fn scene_before(inside: Transport, mode: Mode) -> Scene {
+    scene_with(inside, mode, |_| {})
+}
+
+/// Makes a proxy with a listener for its back end, which it reaches over `inside`, and one for each
+/// kind of WebSocket at ports of their own.
+fn scene_with(inside: Transport, mode: Mode, adjust: impl FnOnce(&mut Settings)) -> Scene {
+    let at = |transport, local: &str| Listener { transport, ..Listener::new(address(local)) };
+    let listeners = vec![
+        at(inside, PROXY),
+        at(Transport::Ws, "192.0.2.1:80"),
+        at(Transport::Wss, "192.0.2.1:443"),
+    ];
+    let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
+    let pool = PoolSettings { mode, listener: Some(0), ..PoolSettings::new(backends, Policy::Rr) };
+    let mut settings = Settings::new(listeners, vec![pool], secret(1));
+    adjust(&mut settings);
+    Scene::of(settings, ConnectionLimits::default())
 }
 
 impl Scene {
-    fn new(mode: Mode) -> Self {
-        Self::before(Transport::Udp, mode)
-    }
-
-    /// Makes a proxy that reaches its back end over `inside`.
-    fn before(inside: Transport, mode: Mode) -> Self {
-        Self::with(inside, mode, |_| {})
-    }
-
-    fn with(inside: Transport, mode: Mode, adjust: impl FnOnce(&mut Settings)) -> Self {
-        let inside = Listener { transport: inside, ..Listener::new(address(PROXY)) };
-        let at = |transport, port: u16| {
-            let local = format!("192.0.2.1:{port}");
-            Listener { transport, ..Listener::new(address(&local)) }
-        };
-        let listeners = vec![inside, at(Transport::Ws, 80), at(Transport::Wss, 443)];
-        let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
-        let pools = vec![PoolSettings {
-            mode,
-            listener: Some(0),
-            ..PoolSettings::new(backends, Policy::Rr)
-        }];
-        let pool = Pool::new();
-        let mut settings = Settings::new(listeners, pools, secret(1));
-        adjust(&mut settings);
-        let proxy = Proxy::new(settings, Arc::<Counters>::default(), pool.clone());
-        let streams = Streams::new(proxy, ConnectionLimits::default(), pool.clone());
-        Self { streams, now: Timestamp::from_nanos(1_000_000_000), pool }
-    }
-
     /// Opens a connection of a browser.
-    fn accept(&mut self, transport: Transport, remote: &str) -> Flow {
+    fn browser(&mut self, transport: Transport, remote: &str) -> Flow {
         let port = if transport == Transport::Ws { 80 } else { 443 };
-        let local = address(&format!("192.0.2.1:{port}"));
-        let id = ConnectionId::FIRST_ACCEPTED;
-        let flow = Flow::connected(transport, local, address(remote), id);
-        self.streams.on_connected(self.now, flow);
-        flow
-    }
-
-    /// Returns the packets that are sent because of a message, each with its connection.
-    fn offer(&mut self, flow: Flow, text: &str) -> Vec<(Option<ConnectionId>, Sent)> {
-        let received = Received::new(self.now, flow, self.pool.copy(text.as_bytes()));
-        self.streams.offer(self.now, received);
-        while self.streams.serve(self.now) {}
-        while let Some(due) = self.streams.poll_timeout().filter(|due| *due <= self.now) {
-            self.streams.handle_timeout(due);
-        }
-        let sent = std::iter::from_fn(|| self.streams.poll_transmit());
-        sent.map(|t| (t.flow.connection, Sent::of(&t))).collect()
+        self.accept_by(transport, &format!("192.0.2.1:{port}"), remote, 2)
     }
 }
 
@@ -104,24 +72,24 @@ fn bye(routes: &[&str]) -> String {
 fn a_call_of_a_browser_returns_on_its_connection() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         for (transport, port) in [(Transport::Ws, 80), (Transport::Wss, 443)] {
-            let mut scene = Scene::new(mode);
-            let browser = scene.accept(transport, BROWSER);
-            let (_, invited) = only(scene.offer(browser, &invite(transport)), "INVITE");
+            let mut scene = scene_for(mode);
+            let browser = scene.browser(transport, BROWSER);
+            let (_, invited) = only(scene.send(browser, &invite(transport)), "INVITE");
             assert_eq!(invited.to, address(BACKEND_A));
             assert!(invited.header("Via").starts_with("SIP/2.0/UDP 192.0.2.1:5060;"));
             let routes = invited.all("Record-Route");
             assert_eq!(routes.len(), 2, "{routes:?}");
             assert!(routes[0].ends_with("@192.0.2.1:5060;lr>"), "{routes:?}");
             assert!(routes[1].ends_with(&format!("@192.0.2.1:{port};transport=ws;lr>")));
-            let (on, _) = only(scene.offer(backend(), &invited.answer("200 OK")), "SIP/2.0 200");
-            assert_eq!(on, browser.connection);
+            let (on, _) = only(scene.send(backend(), &invited.answer("200 OK")), "SIP/2.0 200");
+            assert_eq!(on.connection, browser.connection);
 
-            let (on, hung_up) = only(scene.offer(backend(), &bye(&routes)), "BYE");
-            assert_eq!((on, hung_up.to), (browser.connection, address(BROWSER)));
+            let (on, hung_up) = only(scene.send(backend(), &bye(&routes)), "BYE");
+            assert_eq!((on.connection, hung_up.to), (browser.connection, address(BROWSER)));
             let via = format!("SIP/2.0/{transport} 192.0.2.1:{port};");
             assert!(hung_up.header("Via").starts_with(&via), "{}", hung_up.text);
-            let (on, answer) = only(scene.offer(browser, &hung_up.answer("200 OK")), "SIP/2.0 200");
-            assert_eq!((on, answer.to), (None, address(BACKEND_A)));
+            let (on, answer) = only(scene.send(browser, &hung_up.answer("200 OK")), "SIP/2.0 200");
+            assert_eq!((on.connection, answer.to), (None, address(BACKEND_A)));
         }
     }
 }
@@ -134,22 +102,20 @@ fn a_call_of_a_browser_returns_on_its_connection() {
 #[test]
 fn a_browser_that_has_gone_is_not_called_back() {
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(mode);
-        let browser = scene.accept(Transport::Wss, BROWSER);
-        let (_, invited) = only(scene.offer(browser, &invite(Transport::Wss)), "INVITE");
-        scene.streams.on_closed(scene.now, browser.connection.unwrap(), CloseCause::Ended);
-        assert!(scene.offer(backend(), &invited.answer("200 OK")).is_empty());
+        let mut scene = scene_for(mode);
+        let browser = scene.browser(Transport::Wss, BROWSER);
+        let (_, invited) = only(scene.send(browser, &invite(Transport::Wss)), "INVITE");
+        scene.close(browser, CloseCause::Ended);
+        assert!(scene.send(backend(), &invited.answer("200 OK")).is_empty());
         let bye = bye(&invited.all("Record-Route"));
-        only(scene.offer(backend(), &bye), "SIP/2.0 430 ");
+        only(scene.send(backend(), &bye), "SIP/2.0 430 ");
         assert!(scene.streams.poll_connect().is_none());
         assert_eq!(scene.streams.poll_timeout().map(|due| due > scene.now), Some(true));
         // The next process has none of the connections. It reaches the back end over TCP.
-        let mut next = Scene::with(Transport::Tcp, mode, |settings| settings.seed = Seed(9));
-        let id = ConnectionId::FIRST_ACCEPTED;
-        let inside = Flow::connected(Transport::Tcp, address(PROXY), address("10.0.0.1:33000"), id);
-        next.streams.on_connected(next.now, inside);
+        let mut next = scene_with(Transport::Tcp, mode, |settings| settings.seed = Seed(9));
+        let inside = next.accept(2, "10.0.0.1:33000");
         let bye = bye.replace("SIP/2.0/UDP", "SIP/2.0/TCP");
-        only(next.offer(inside, &bye), "SIP/2.0 430 ");
+        only(next.send(inside, &bye), "SIP/2.0 430 ");
         assert!(next.streams.poll_connect().is_none());
     }
 }
@@ -164,10 +130,10 @@ fn the_preloaded_route_of_a_browser_names_us() {
         (Transport::Wss, "192.0.2.1:8443", false),
         (Transport::Wss, "192.0.2.2", false),
     ] {
-        let mut scene = Scene::new(Mode::Transaction);
-        let browser = scene.accept(transport, BROWSER);
+        let mut scene = scene_for(Mode::Transaction);
+        let browser = scene.browser(transport, BROWSER);
         let route = format!("Route: <sip:{host};transport=ws;lr>\r\nMax-Forwards:");
-        let sent = scene.offer(browser, &invite(transport).replacen("Max-Forwards:", &route, 1));
+        let sent = scene.send(browser, &invite(transport).replacen("Max-Forwards:", &route, 1));
         match is_ours {
             true => assert!(only(sent, "INVITE").1.all("Route").is_empty()),
             false => drop(only(sent, "SIP/2.0 403 ")),
@@ -181,10 +147,10 @@ fn a_websocket_from_the_address_of_a_back_end_counts_as_a_stranger() {
     // A regression: if the port of the browser was by chance that of the back end, the call got
     // 404.
     for remote in ["10.0.0.1:40123", BACKEND_A] {
-        let mut scene = Scene::before(Transport::Tcp, Mode::Transaction);
-        let browser = scene.accept(Transport::Ws, remote);
+        let mut scene = scene_before(Transport::Tcp, Mode::Transaction);
+        let browser = scene.browser(Transport::Ws, remote);
         let outward = "bob@203.0.113.77;transport=tcp";
-        let sent = scene.offer(browser, &invite(Transport::Ws).replace("bob@192.0.2.1", outward));
+        let sent = scene.send(browser, &invite(Transport::Ws).replace("bob@192.0.2.1", outward));
         only(sent, "SIP/2.0 403 ");
         assert!(scene.streams.poll_connect().is_none());
     }
@@ -195,21 +161,21 @@ fn a_websocket_from_the_address_of_a_back_end_counts_as_a_stranger() {
 #[test]
 fn a_websocket_from_the_address_of_a_removed_back_end_counts_as_a_stranger() {
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut before = Scene::new(mode);
+        let mut before = scene_for(mode);
         let caller = Flow::udp(address(PROXY), address(CALLER));
         let invite = request("INVITE", "sip:bob@192.0.2.1", "c", 1, "");
-        let (_, invited) = only(before.offer(caller, &invite), "INVITE");
+        let (_, invited) = only(before.send(caller, &invite), "INVITE");
         assert_eq!(invited.to, address(BACKEND_A));
         let bye = bye(&[invited.header("Record-Route"), "<sip:203.0.113.77;lr>"]);
 
-        let mut scene = Scene::with(Transport::Udp, mode, |settings| {
+        let mut scene = scene_with(Transport::Udp, mode, |settings| {
             let backends = balance::Pool::new("app", &[("b", address(BACKEND_B), 1)]);
             settings.pools[0].pool = backends;
             settings.removed = vec![address(BACKEND_A)];
         });
-        let browser = scene.accept(Transport::Ws, "10.0.0.1:40123");
+        let browser = scene.browser(Transport::Ws, "10.0.0.1:40123");
         let bye = bye.replace("SIP/2.0/UDP", "SIP/2.0/WS");
-        let (_, sent) = only(scene.offer(browser, &bye), "BYE");
+        let (_, sent) = only(scene.send(browser, &bye), "BYE");
         assert_eq!(sent.to, address(BACKEND_A), "{mode:?}");
     }
 }

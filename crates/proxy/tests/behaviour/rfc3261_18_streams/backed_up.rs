@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use tidegate_control::Reason;
 use tidegate_proxy::Obedience;
-use tidegate_world::Counter;
+use tidegate_world::{Connect, ConnectionId, Counter};
 
 use super::*;
+use crate::connected::Carried;
 use crate::rfc7339_client::{telling, value};
 
 /// The numbers of the connections to the two back ends.
@@ -48,16 +49,15 @@ fn read_on(scene: &mut Scene, connection: u32) -> Vec<Carried> {
 
 /// Sends a call of the phone, and returns the connection on which its INVITE leaves.
 fn connection_of(scene: &mut Scene, phone: Flow, call: &str) -> u32 {
-    let mut sent = scene.offer(phone, &new_call(call));
-    sent.extend(scene.pass(Duration::ZERO));
-    only(sent, "INVITE").0
+    let sent = scene.send(phone, &new_call(call));
+    number_of(only(sent, "INVITE").0)
 }
 
 /// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
 /// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503".
 #[test]
 fn a_new_call_goes_to_a_back_end_that_reads() {
-    let mut scene = Scene::tcp();
+    let mut scene = tcp_scene();
     let phone = scene.accept(2, PHONE);
     stall(&mut scene, phone);
     assert!(read_on(&mut scene, B).is_empty());
@@ -78,7 +78,7 @@ fn a_new_call_goes_to_a_back_end_that_reads() {
 #[test]
 fn a_back_end_that_does_not_read_gets_one_new_call_a_second() {
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(Transport::Tcp, mode);
+        let mut scene = scene_over(Transport::Tcp, mode);
         let phone = scene.accept(2, PHONE);
         stall(&mut scene, phone);
         assert!(read_on(&mut scene, B).is_empty());
@@ -107,24 +107,23 @@ fn a_back_end_that_does_not_read_gets_one_new_call_a_second() {
 fn a_call_that_the_only_back_end_that_reads_holds_back_is_rejected() {
     let obey = |settings: &mut Settings| settings.pools[0].obedience = Obedience::Always;
     let backends = [BACKEND_A, BACKEND_B];
-    let mut scene = Scene::with(Transport::Tcp, Mode::Transaction, backends, obey);
+    let mut scene = scene_with(Transport::Tcp, Mode::Transaction, backends, obey);
     let phone = scene.accept(2, PHONE);
     stall(&mut scene, phone);
     assert!(read_on(&mut scene, B).is_empty());
     let new = |scene: &mut Scene, call: &str| {
-        let mut sent = scene.offer(phone, &new_call(call));
-        sent.extend(scene.pass(Duration::ZERO));
+        let mut sent = scene.send(phone, &new_call(call));
         sent.extend(read_on(scene, B));
         sent.into_iter().find(|(_, sent)| sent.start().starts_with("INVITE"))
     };
     // The first of these calls shows that a back end does not read.
     let invites = ["first", "second"].map(|call| new(&mut scene, call).expect("it is sent"));
-    assert_eq!(invites.each_ref().map(|(number, _)| *number), [B, B]);
+    assert_eq!(invites.each_ref().map(|(on, _)| number_of(*on)), [B, B]);
     let at_b = ConnectionId::new(B).unwrap();
     let backend = Flow::connected(Transport::Tcp, address(PROXY), address(BACKEND_B), at_b);
     scene.offer(backend, &telling(&invites[0].1, "180 Ringing", &value("loss", 50, 1)));
     let calls = (0..100).filter_map(|number| new(&mut scene, &format!("call-{number}")));
-    let numbers: Vec<u32> = calls.map(|(number, _)| number).collect();
+    let numbers: Vec<u32> = calls.map(|(on, _)| number_of(on)).collect();
     assert!(numbers.iter().all(|&number| number == B), "{numbers:?}");
     assert!((44..=51).contains(&numbers.len()), "{} of 100", numbers.len());
     let rejected = scene.counters.rejected(Reason::Feedback).get();
@@ -135,16 +134,15 @@ fn a_call_that_the_only_back_end_that_reads_holds_back_is_rejected() {
 /// The queue has room for messages that finish work.
 #[test]
 fn a_request_within_a_call_waits_for_its_back_end() {
-    let mut scene = Scene::tcp();
+    let mut scene = tcp_scene();
     let (phone, backend, invite) = called(&mut scene);
     scene.offer(backend, &invite.answer("200 OK"));
     stall(&mut scene, phone);
     let route = format!("Totag\r\nRoute: {}\r\n", invite.header("Record-Route"));
     let bye = over_tcp(&request("BYE", "sip:bob@10.0.0.1:5070", "c", 2, &route));
-    let mut sent = scene.offer(phone, &bye);
-    sent.extend(scene.pass(Duration::ZERO));
+    let sent = scene.send(phone, &bye);
     assert!(sent.is_empty(), "{sent:#?}");
-    assert_eq!(only(read_on(&mut scene, A), "BYE").0, A);
+    assert_eq!(number_of(only(read_on(&mut scene, A), "BYE").0), A);
 }
 
 /// RFC 3261 §16.7 item 6: a proxy forwards a 503 if "it can determine that any subsequent requests
@@ -152,13 +150,12 @@ fn a_request_within_a_call_waits_for_its_back_end() {
 #[test]
 fn a_call_is_rejected_if_no_back_end_reads() {
     for mode in [Mode::Transaction, Mode::Stateless] {
-        let mut scene = Scene::new(Transport::Tcp, mode);
+        let mut scene = scene_over(Transport::Tcp, mode);
         let phone = scene.accept(2, PHONE);
         stall(&mut scene, phone);
-        let mut sent = scene.offer(phone, &new_call("late"));
-        sent.extend(scene.pass(Duration::ZERO));
-        let (number, rejection) = only(sent, "SIP/2.0 503");
-        assert_eq!(number, 2, "{mode:?}");
+        let sent = scene.send(phone, &new_call("late"));
+        let (on, rejection) = only(sent, "SIP/2.0 503");
+        assert_eq!(number_of(on), 2, "{mode:?}");
         assert!(rejection.all("Retry-After").is_empty(), "{rejection:#?}");
         // A retransmission gets the same answer, and does not wait for a back end.
         let (_, again) = only(scene.offer(phone, &new_call("late")), "SIP/2.0 503");

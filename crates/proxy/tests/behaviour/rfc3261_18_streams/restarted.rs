@@ -1,6 +1,8 @@
 //! Requests to a party whose connection belongs to another process: Tidegate has restarted, or
 //! another instance serves the request.
 
+use std::sync::Arc;
+
 use tidegate_proxy::{Rule, RuleTarget, Senders};
 use tidegate_world::{QueryAnswer, Seed};
 
@@ -12,7 +14,7 @@ const TRUNK: &str = "sip:gw@198.51.100.7:5070;transport=tcp";
 /// Makes a process, and another one with the same keys.
 fn two(mode: Mode, adjust: impl Fn(&mut Settings)) -> [Scene; 2] {
     [Seed(1), Seed(2)].map(|seed| {
-        Scene::with(Transport::Tcp, mode, [BACKEND_A, BACKEND_B], |settings| {
+        scene_with(Transport::Tcp, mode, [BACKEND_A, BACKEND_B], |settings| {
             settings.seed = seed;
             adjust(settings);
         })
@@ -54,8 +56,8 @@ fn a_request_to_a_party_that_needs_its_connection_gets_430() {
     ] {
         for mode in [Mode::Transaction, Mode::Stateless] {
             let (mut scene, backend, bye) = restarted(mode, via, contact);
-            let (number, _) = only(scene.offer(backend, &bye), "SIP/2.0 430");
-            assert_eq!(number, 2, "{mode:?} {via} {contact}");
+            let (on, _) = only(scene.offer(backend, &bye), "SIP/2.0 430");
+            assert_eq!(number_of(on), 2, "{mode:?} {via} {contact}");
             assert!(scene.streams.poll_connect().is_none(), "{mode:?} {via} {contact}");
         }
     }

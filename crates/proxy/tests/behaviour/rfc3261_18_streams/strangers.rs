@@ -1,5 +1,7 @@
 //! Connections to addresses that strangers have chosen.
 
+use tidegate_world::Connect;
+
 use super::*;
 
 /// RFC 3261 §12.1.1: the Contact is the "remote target" of the dialog. A caller over UDP may name
@@ -12,12 +14,10 @@ fn a_caller_who_names_many_ports_gets_only_its_share_of_the_connections() {
     for (by, trust, expected) in
         [("UDP", None, 4), ("UDP", trusted, 6), ("TCP", None, 4), ("TCP", trusted, 6)]
     {
-        let backends = [BACKEND_A, BACKEND_B];
-        let scene = Scene::with(Transport::Tcp, Mode::Transaction, backends, |settings| {
-            settings.listeners[1].trust = trust.iter().map(|net| net.parse().unwrap()).collect();
-        });
+        let mut settings = settings(Transport::Tcp, Mode::Transaction, [BACKEND_A, BACKEND_B]);
+        settings.listeners[1].trust = trust.iter().map(|net| net.parse().unwrap()).collect();
         let limits = ConnectionLimits { opened_max: 16, ..ConnectionLimits::default() };
-        let mut scene = scene.limited(limits);
+        let mut scene = Scene::of(settings, limits);
         let (mut backends, mut opened) = (Vec::new(), Vec::new());
         for number in 0..6 {
             let call = format!("c{number}");
@@ -35,8 +35,8 @@ fn a_caller_who_names_many_ports_gets_only_its_share_of_the_connections() {
                 backends.push(backend);
                 sent.extend(waited);
             }
-            let (connection, forwarded) = only(sent, "INVITE");
-            let is_its = |flow: &&Flow| flow.connection.unwrap().get() == connection;
+            let (on, forwarded) = only(sent, "INVITE");
+            let is_its = |flow: &&Flow| flow.connection == on.connection;
             let backend = *backends.iter().find(is_its).expect("a back end");
             scene.offer(backend, &forwarded.answer("200 OK"));
             if by == "TCP" {
