@@ -1,4 +1,4 @@
-//! One caller, the proxy, three answerers: the topology of the tests and the example `frame`.
+//! One caller, the proxy, three answerers: the topology of the tests and the examples.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
