@@ -355,4 +355,4 @@ impl fmt::Debug for Gate {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

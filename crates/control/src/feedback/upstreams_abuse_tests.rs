@@ -37,31 +37,42 @@ fn gate_of_200_cps() -> Gate {
     gate
 }
 
+/// Returns the peers after each millisecond before `until_ms`, in which `send` sends requests. The
+/// law admits 200 calls a second, so there must be an overload.
+fn overloaded(
+    settings: UpstreamSettings,
+    until_ms: u64,
+    mut send: impl FnMut(&mut Upstreams, u64),
+) -> Upstreams {
+    let gate = gate_of_200_cps();
+    let mut upstreams = upstreams(settings);
+    for ms in 1..until_ms {
+        upstreams.handle_timeout(at(ms), &gate);
+        send(&mut upstreams, ms);
+    }
+    assert!(upstreams.is_overloaded());
+    upstreams
+}
+
 // RFC 7339 §5.10.1: "A SIP client SHOULD honor the local policy for prioritizing SIP requests relating to
 // emergency calls as identified by the SOS URN". A server that receives such a call from a client
 // without this specification must not be less careful.
 #[test]
 fn an_emergency_call_does_not_need_a_share_of_its_peer() {
-    let gate = gate_of_200_cps();
-    let mut upstreams = upstreams(UpstreamSettings::default());
     // One peer takes part. The other one does not, and sends five times the capacity.
-    let mut ms = 0;
     let mut verdicts = Vec::new();
-    while ms < 5000 {
-        ms += 1;
-        upstreams.handle_timeout(at(ms), &gate);
+    let mut upstreams = overloaded(UpstreamSettings::default(), 5001, |upstreams, ms| {
         if ms % 10 == 0 {
             upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
         }
         verdicts.push(upstreams.on_request(at(ms), 2, Category::Session, &APART));
-    }
-    assert!(upstreams.is_overloaded());
+    });
     let rejected = verdicts[3000..].iter().filter(|&&verdict| verdict == Arrival::Reject).count();
     assert!(rejected > 1500, "{rejected} of 2000");
-    let emergency = |_| upstreams.on_request(at(ms), 2, Category::Priority, &APART);
+    let emergency = |_| upstreams.on_request(at(5000), 2, Category::Priority, &APART);
     assert!((0..100).map(emergency).all(|verdict| verdict == Arrival::Judge));
     // The calls of a peer that obeys are within its share.
-    let verdict = upstreams.on_request(at(ms), 1, Category::Priority, &OFFER);
+    let verdict = upstreams.on_request(at(5000), 1, Category::Priority, &OFFER);
     assert_eq!(verdict, Arrival::Pass);
 }
 
@@ -70,16 +81,12 @@ fn an_emergency_call_does_not_need_a_share_of_its_peer() {
 // the Retry-After header."
 #[test]
 fn the_law_judges_requests_for_which_no_share_was_granted() {
-    let gate = gate_of_200_cps();
-    let mut upstreams = upstreams(UpstreamSettings::default());
-    for ms in 1..3000 {
-        upstreams.handle_timeout(at(ms), &gate);
+    let mut upstreams = overloaded(UpstreamSettings::default(), 3000, |upstreams, ms| {
         upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
         // A peer that obeys and begins no sessions holds nothing back.
         upstreams.on_request(at(ms), 2, Category::Single, &OFFER);
         upstreams.on_request(at(ms), 3, Category::Session, &STRANGER);
-    }
-    assert!(upstreams.is_overloaded());
+    });
     let mut arrival = |key, category, offer| upstreams.on_request(at(3000), key, category, &offer);
     for key in [3, 4] {
         assert_eq!(arrival(key, Category::Single, STRANGER), Arrival::Judge);
@@ -96,17 +103,13 @@ fn the_law_judges_requests_for_which_no_share_was_granted() {
 /// outside sessions it sends.
 #[test]
 fn the_law_judges_the_single_requests_of_a_peer_that_holds_nothing_back() {
-    let gate = gate_of_200_cps();
-    let mut upstreams = upstreams(UpstreamSettings::default());
-    for ms in 1..3000 {
-        upstreams.handle_timeout(at(ms), &gate);
+    let mut upstreams = overloaded(UpstreamSettings::default(), 3000, |upstreams, ms| {
         upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
         if ms % 100 == 0 {
             upstreams.on_request(at(ms), 2, Category::Session, &OFFER);
         }
         upstreams.on_request(at(ms), 2, Category::Single, &OFFER);
-    }
-    assert!(upstreams.is_overloaded());
+    });
     let mut arrival = |key, category| upstreams.on_request(at(3000), key, category, &OFFER);
     assert_eq!(arrival(2, Category::Single), Arrival::Judge);
     assert_eq!(arrival(2, Category::Session), Arrival::Pass);
@@ -168,11 +171,8 @@ fn strangers_do_not_keep_out_a_trusted_peer_that_does_not_take_part() {
 // unfair advantage over those that do."
 #[test]
 fn the_first_calls_of_strangers_share_the_capacity_with_a_peer() {
-    let gate = gate_of_200_cps();
-    let mut upstreams = upstreams(UpstreamSettings::default());
     let (mut sent, mut passed) = (0, 0);
-    for ms in 1..6000 {
-        upstreams.handle_timeout(at(ms), &gate);
+    let upstreams = overloaded(UpstreamSettings::default(), 6000, |upstreams, ms| {
         // The peer and the strangers each send 167 calls a second.
         if ms % 6 == 0 {
             upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
@@ -183,8 +183,7 @@ fn the_first_calls_of_strangers_share_the_capacity_with_a_peer() {
                 passed += u32::from(arrival != Arrival::Reject);
             }
         }
-    }
-    assert!(upstreams.is_overloaded());
+    });
     let granted_cps = upstreams.peer(1).unwrap().granted_cps;
     assert!((95.0..115.0).contains(&granted_cps), "{granted_cps}");
     // The cost of the rejections is a part of the share.
@@ -199,11 +198,9 @@ fn passing_of_first_calls(
     flood: impl Fn(u64) -> Option<u128>,
     once: impl Fn(u64) -> bool,
 ) -> f64 {
-    let gate = gate_of_200_cps();
-    let mut upstreams = upstreams(UpstreamSettings { peers_max, ..Default::default() });
     let (mut sent, mut passed) = (0, 0);
-    for ms in 1..7000 {
-        upstreams.handle_timeout(at(ms), &gate);
+    let settings = UpstreamSettings { peers_max, ..Default::default() };
+    overloaded(settings, 7000, |upstreams, ms| {
         if ms % 5 == 0 {
             upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
         }
@@ -216,8 +213,7 @@ fn passing_of_first_calls(
             sent += u32::from(ms > 3000);
             passed += u32::from(ms > 3000 && arrival != Arrival::Reject);
         }
-    }
-    assert!(upstreams.is_overloaded());
+    });
     f64::from(passed) / f64::from(sent)
 }
 
@@ -239,10 +235,8 @@ fn strangers_that_flood_take_no_share_of_strangers_that_call_once() {
 /// Returns the calls a second that are granted to a peer that obeys and sends 100 calls a second,
 /// while each of 1000 strangers sends two calls a second.
 fn granted_beside_strangers(fairness: UpstreamFairness) -> f64 {
-    let gate = gate_of_200_cps();
-    let mut upstreams = upstreams(UpstreamSettings { fairness, ..Default::default() });
-    for ms in 1..5000 {
-        upstreams.handle_timeout(at(ms), &gate);
+    let settings = UpstreamSettings { fairness, ..Default::default() };
+    let upstreams = overloaded(settings, 5000, |upstreams, ms| {
         if ms % 10 == 0 {
             upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
         }
@@ -250,8 +244,7 @@ fn granted_beside_strangers(fairness: UpstreamFairness) -> f64 {
             let key = 1000 + u128::from(stranger);
             upstreams.on_request(at(ms), key, Category::Session, &STRANGER);
         }
-    }
-    assert!(upstreams.is_overloaded());
+    });
     upstreams.peer(1).unwrap().granted_cps
 }
 
@@ -298,11 +291,8 @@ fn two_invites_of_a_new_address_do_not_cause_an_overload() {
 /// A stranger that sends much must not use up the share of all strangers.
 #[test]
 fn a_stranger_that_floods_takes_no_share_of_another_stranger() {
-    let gate = gate_of_200_cps();
-    let mut upstreams = upstreams(UpstreamSettings::default());
     let (mut sent, mut passed) = (0, 0);
-    for ms in 1..6000 {
-        upstreams.handle_timeout(at(ms), &gate);
+    overloaded(UpstreamSettings::default(), 6000, |upstreams, ms| {
         if ms % 10 == 0 {
             upstreams.on_request(at(ms), 1, Category::Session, &OFFER);
         }
@@ -312,8 +302,7 @@ fn a_stranger_that_floods_takes_no_share_of_another_stranger() {
             sent += 1;
             passed += u32::from(arrival != Arrival::Reject);
         }
-    }
-    assert!(upstreams.is_overloaded());
+    });
     assert!(passed >= sent * 9 / 10, "{passed} of {sent} calls pass, ten calls/s of a hundred");
 }
 
@@ -352,17 +341,13 @@ fn a_peer_gets_no_more_than_its_share_by_bursts() {
 /// Returns the standing of a peer for which `send` is called in each millisecond of 10 s, while
 /// another peer sends 200 calls a second.
 fn standing_after(send: impl Fn(&mut Upstreams, u64)) -> Standing {
-    let gate = gate_of_200_cps();
     let settings = UpstreamSettings { preferred: Algorithm::Rate, ..Default::default() };
-    let mut upstreams = upstreams(settings);
-    for ms in 1..10_000 {
-        upstreams.handle_timeout(at(ms), &gate);
+    let upstreams = overloaded(settings, 10_000, |upstreams, ms| {
         if ms % 5 == 0 {
             upstreams.on_request(at(ms), 1, Category::Session, &APART);
         }
-        send(&mut upstreams, ms);
-    }
-    assert!(upstreams.is_overloaded());
+        send(upstreams, ms);
+    });
     upstreams.peer(2).unwrap().standing
 }
 

@@ -3,58 +3,16 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::Settings;
 use crate::feedback::{
     Algorithm, Algorithms, Restriction, RestrictionSettings, SendVerdict, Standing,
     VALIDITY_DEFAULT,
 };
-use crate::{Allowance, Control, Entry, Law, Param, Range, Settings, Signals};
+use crate::gate::tests::fixed;
 
 /// Returns settings that prefer the algorithm `rate`, whose values follow from the law alone.
 fn by_rate() -> UpstreamSettings {
     UpstreamSettings { preferred: Algorithm::Rate, ..UpstreamSettings::default() }
-}
-
-static KIND: Param = Param {
-    name: "kind",
-    doc: "0 for a share, 1 for a rate, 2 for a window.",
-    unit: "1",
-    default: 0.0,
-    range: Range::Real(0.0, 2.0),
-};
-
-static VALUE: Param = Param {
-    name: "value",
-    doc: "The allowance.",
-    unit: "1",
-    default: 1.0,
-    range: Range::Real(0.0, 1e9),
-};
-
-/// A law that always sets the same allowance.
-static FIXED: Entry = Entry {
-    name: "fixed",
-    summary: "admits a fixed amount",
-    source: "none",
-    doc: "Admits a fixed amount.",
-    params: &[&KIND, &VALUE],
-    check: |_| Ok(()),
-    build: |values| {
-        let value = values.of(&VALUE);
-        Box::new(Fixed(match values.of(&KIND) as u32 {
-            0 => Allowance::Fraction(value),
-            1 => Allowance::Rate(value),
-            _ => Allowance::Window(value),
-        }))
-    },
-};
-
-#[derive(Debug)]
-struct Fixed(Allowance);
-
-impl Law for Fixed {
-    fn on_arrival(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
-        control.admit_of_all(self.0);
-    }
 }
 
 const OBEDIENT: Offer =
@@ -92,9 +50,9 @@ struct Peer {
     told: Option<Feedback>,
 }
 
+/// Returns a gate whose law always sets this allowance. A `kind` of 0 is a fraction, of 1 a rate.
 fn gate_of(kind: f64, value: f64) -> Gate {
-    let law = FIXED.values(&[("kind", kind), ("value", value)]).unwrap();
-    let mut gate = Gate::new(Settings::new(law), Seed(1), 0);
+    let mut gate = Gate::new(Settings::new(fixed(kind, value)), Seed(1), 0);
     gate.on_arrival(Timestamp::ZERO, 0);
     gate
 }

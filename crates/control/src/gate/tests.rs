@@ -21,6 +21,8 @@ const fn param(name: &'static str, default: f64) -> Param {
 }
 
 static SHARE: Param = param("share", 1.0);
+/// The kind of the allowance `share`: 0 for a fraction, 1 for a rate, 2 for a window.
+static KIND: Param = param("kind", 0.0);
 static WAITING_MAX: Param = param("waiting_max", 1e6);
 /// Maximum number of calls that leave the queue a second, or 0 for no limit.
 static RATE: Param = param("rate", 0.0);
@@ -34,7 +36,7 @@ static ENTRY: Entry = Entry {
     summary: "",
     source: "",
     doc: "",
-    params: &[&SHARE, &WAITING_MAX, &RATE, &TICK, &RESTLESS],
+    params: &[&SHARE, &KIND, &WAITING_MAX, &RATE, &TICK, &RESTLESS],
     check: |_| Ok(()),
     build: |&values| Box::new(Fixed { values, begun: false }),
 };
@@ -50,7 +52,12 @@ impl Law for Fixed {
         if std::mem::replace(&mut self.begun, true) {
             return;
         }
-        control.admit_of_all(Allowance::Fraction(self.values.of(&SHARE)));
+        let share = self.values.of(&SHARE);
+        control.admit_of_all(match self.values.of(&KIND) as u32 {
+            0 => Allowance::Fraction(share),
+            1 => Allowance::Rate(share),
+            _ => Allowance::Window(share),
+        });
         control.queue.waiting_max = self.values.of(&WAITING_MAX) as usize;
         if self.values.of(&RATE) > 0.0 {
             control.queue.release = Release::Rate(self.values.of(&RATE));
@@ -76,6 +83,12 @@ impl Law for Fixed {
     fn is_at_rest(&self) -> bool {
         self.values.of(&RESTLESS) == 0.0
     }
+}
+
+/// Returns the values of a law that always sets this allowance: of `kind` 0 a fraction, of 1 a rate,
+/// of 2 a window.
+pub(crate) fn fixed(kind: f64, allowance: f64) -> Values {
+    ENTRY.values(&[("kind", kind), ("share", allowance)]).unwrap()
 }
 
 const MS: Duration = Duration::from_millis(1);
