@@ -136,6 +136,13 @@ pub struct Rule {
     pub to: RuleTarget,
 }
 
+impl Rule {
+    /// Creates a rule for all methods, and for our own addresses and any name.
+    pub fn new(from: Senders, to: RuleTarget) -> Self {
+        Self { from, methods: Vec::new(), domains: Vec::new(), to }
+    }
+}
+
 /// The treatment of new work that admission control does not admit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposal {
@@ -421,12 +428,7 @@ impl Settings {
             removed: Vec::new(),
             removed_backend: Duration::from_secs(10_800),
             pools,
-            rules: vec![Rule {
-                from: Senders::Any,
-                methods: Vec::new(),
-                domains: Vec::new(),
-                to: RuleTarget::Pool(0),
-            }],
+            rules: vec![Rule::new(Senders::Any, RuleTarget::Pool(0))],
             secret,
             overload: Overload::default(),
             bans: BanList::new(BANS_MAX),

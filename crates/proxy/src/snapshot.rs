@@ -391,21 +391,19 @@ mod tests {
         }
     }
 
-    fn rule(from: Senders, to: RuleTarget) -> Rule {
-        Rule { from, methods: Vec::new(), domains: Vec::new(), to }
-    }
-
     #[test]
     fn limited_pools_are_listed_once_and_none_if_none_has_limits() {
-        let to = |pool| rule(Senders::Any, RuleTarget::Pool(pool));
-        let others =
-            [rule(Senders::Pool, RuleTarget::Pool(0)), rule(Senders::Any, RuleTarget::RequestUri)];
+        let to = |pool| Rule::new(Senders::Any, RuleTarget::Pool(pool));
+        let others = [
+            Rule::new(Senders::Pool, RuleTarget::Pool(0)),
+            Rule::new(Senders::Any, RuleTarget::RequestUri),
+        ];
         let rules = [&[to(3), to(1), to(3)], &others[..]].concat();
         let backups = [None, Some(2), None, Some(2)];
         let of = |limited: [bool; 4]| limited_pools(&pools(&limited, &backups), &rules);
         assert_eq!(of([true, false, true, false])[..], [1, 2, 3]);
         assert_eq!(of([true, false, false, false])[..], [0; 0]);
-        let users = |from| [&rules[..], &[rule(from, RuleTarget::Users)]].concat();
+        let users = |from| [&rules[..], &[Rule::new(from, RuleTarget::Users)]].concat();
         let limited = pools(&[true, false, true, false], &backups);
         assert_eq!(limited_pools(&limited, &users(Senders::Any))[..], [0; 0]);
         assert_eq!(limited_pools(&limited, &users(Senders::Pool))[..], [1, 2, 3]);

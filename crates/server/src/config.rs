@@ -219,8 +219,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     let mut route =
         routes.into_iter().map(|draft| draft.rule(&pool)).collect::<Option<Vec<_>>>()?;
     if route.is_empty() {
-        let to = RuleTarget::Pool(0);
-        route.push(Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to });
+        route.push(Rule::new(Senders::Any, RuleTarget::Pool(0)));
     }
     let user = users.into_iter().map(user::finish).collect::<Option<_>>()?;
     let listen = listeners.into_iter().map(ListenDraft::finish).collect::<Option<_>>()?;

@@ -82,13 +82,8 @@ fn a_flood_takes_no_room_from_a_source_below_its_share() {
 fn add_another_pool(settings: &mut Settings) {
     let other = Pool::new("other", &[("c", address(BACKEND_C), 1)]);
     settings.pools.push(PoolSettings::new(other, Policy::Rr));
-    let rule = |to, domains| Rule {
-        from: Senders::Any,
-        methods: Vec::new(),
-        domains,
-        to: RuleTarget::Pool(to),
-    };
-    settings.rules = vec![rule(1, vec!["other.example".to_owned()]), rule(0, Vec::new())];
+    let to = |pool| Rule::new(Senders::Any, RuleTarget::Pool(pool));
+    settings.rules = vec![Rule { domains: vec!["other.example".to_owned()], ..to(1) }, to(0)];
 }
 
 #[test]

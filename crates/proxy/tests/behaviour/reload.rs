@@ -34,8 +34,7 @@ fn pool_spec(name: &str, backends: &[&str]) -> PoolSpec {
 }
 
 fn rule(pool: usize) -> Vec<Rule> {
-    let to = RuleTarget::Pool(pool);
-    vec![Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to }]
+    vec![Rule::new(Senders::Any, RuleTarget::Pool(pool))]
 }
 
 impl Reloaded {

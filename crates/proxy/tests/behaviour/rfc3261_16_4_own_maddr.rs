@@ -69,12 +69,8 @@ fn the_port_goes_with_the_maddr() {
 /// ours does not make us responsible for another address.
 #[test]
 fn an_maddr_elsewhere_does_not_lead_to_the_pool_of_the_domain() {
-    let rule = |from| Rule {
-        from,
-        methods: Vec::new(),
-        domains: vec!["example.com".to_owned()],
-        to: RuleTarget::Pool(0),
-    };
+    let domains = vec!["example.com".to_owned()];
+    let rule = |from| Rule { domains: domains.clone(), ..Rule::new(from, RuleTarget::Pool(0)) };
     let mut s = Script::with(Policy::Rr, |settings| {
         settings.rules = vec![rule(Senders::Any), rule(Senders::Pool)];
     });

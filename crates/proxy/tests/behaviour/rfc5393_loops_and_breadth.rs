@@ -100,14 +100,8 @@ fn too_little_breadth_is_a_440() {
 fn looping() -> Script {
     Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
-        settings.rules = [Senders::Any, Senders::Pool]
-            .map(|from| Rule {
-                from,
-                methods: Vec::new(),
-                domains: Vec::new(),
-                to: RuleTarget::Pool(0),
-            })
-            .into();
+        settings.rules =
+            [Senders::Any, Senders::Pool].map(|from| Rule::new(from, RuleTarget::Pool(0))).into();
     })
 }
 
@@ -208,14 +202,8 @@ fn a_fork_that_comes_back_is_a_loop() {
 #[test]
 fn a_loop_without_transactions_ends_too() {
     let mut s = Script::with(Policy::Rr, |settings| {
-        settings.rules = [Senders::Any, Senders::Pool]
-            .map(|from| Rule {
-                from,
-                methods: Vec::new(),
-                domains: Vec::new(),
-                to: RuleTarget::Pool(0),
-            })
-            .into();
+        settings.rules =
+            [Senders::Any, Senders::Pool].map(|from| Rule::new(from, RuleTarget::Pool(0))).into();
     });
     let mut sent = s.one(CALLER, &invite("c1"));
     for turn in 1.. {

@@ -43,8 +43,7 @@ fn pools(registry: &BackendRegistry, names: [&str; 2], obedience: Obedience) -> 
 
 fn rules(names: [&str; 2]) -> Vec<Rule> {
     let at = names.iter().position(|name| *name == "registrations").unwrap();
-    let to = RuleTarget::Pool(at);
-    vec![Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to }]
+    vec![Rule::new(Senders::Any, RuleTarget::Pool(at))]
 }
 
 impl Scene {
@@ -123,12 +122,7 @@ fn with_media(obedience: Obedience) -> Script {
     Script::with(Policy::Rr, |settings| {
         let media = tidegate_balance::Pool::new("media", &[("m", address(BACKEND_C), 1)]);
         settings.pools.push(PoolSettings { obedience, ..stateless(media) });
-        let rule = |from, pool| Rule {
-            from,
-            methods: Vec::new(),
-            domains: Vec::new(),
-            to: RuleTarget::Pool(pool),
-        };
+        let rule = |from, pool| Rule::new(from, RuleTarget::Pool(pool));
         settings.rules = vec![rule(Senders::Pool, 1), rule(Senders::Any, 0)];
     })
 }

@@ -114,8 +114,7 @@ fn a_dead_back_end_of_several_pools_is_down_a_second_after_the_first_silence() {
             };
             settings.pools = ["register", "calls"].map(settings_of).to_vec();
             let to = RuleTarget::Pool(pool);
-            settings.rules =
-                vec![Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to }];
+            settings.rules = vec![Rule::new(Senders::Any, to)];
         });
         s.send(CALLER, &invite("first"));
         s.pass(ms(1000));
@@ -143,8 +142,7 @@ fn the_only_back_end_of_a_pool_is_spared_although_another_pool_has_more() {
             };
             settings.pools = names.map(settings_of).to_vec();
             let to = RuleTarget::Pool(usize::from(names[1] == "calls"));
-            settings.rules =
-                vec![Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to }];
+            settings.rules = vec![Rule::new(Senders::Any, to)];
         });
         let sent = s.send(CALLER, &invite("first"));
         let out = sent.iter().find(|sent| sent.to == address(BACKEND_A)).unwrap();

@@ -381,12 +381,7 @@ fn the_address_a_packet_came_to_is_ours_in_a_route_too() {
         let advertised = "edge.example:5060".into();
         let wild = Listener { advertised, ..Listener::new(address("0.0.0.0:5060")) };
         settings.listeners = vec![wild, Listener::new(address("192.0.2.1:5080"))];
-        settings.rules.push(Rule {
-            from: Senders::Pool,
-            methods: Vec::new(),
-            domains: Vec::new(),
-            to: RuleTarget::RequestUri,
-        });
+        settings.rules.push(Rule::new(Senders::Pool, RuleTarget::RequestUri));
     });
     let here = "Route: <sip:192.0.2.1;lr>\r\n";
     let text = request("INVITE", "sip:bob@example.com", "a", 1, here);
@@ -473,12 +468,7 @@ fn requests_of_a_back_end_to_a_pool_stay_at_one_back_end() {
         let media: Vec<_> = ["1", "2", "3"].map(|n| (n, format!("10.0.1.{n}:5070"))).into();
         let media: Vec<_> = media.iter().map(|(n, at)| (*n, address(at), 1)).collect();
         settings.pools.push(stateless(tidegate_balance::Pool::new("media", &media)));
-        let rule = |from, pool| Rule {
-            from,
-            methods: Vec::new(),
-            domains: Vec::new(),
-            to: RuleTarget::Pool(pool),
-        };
+        let rule = |from, pool| Rule::new(from, RuleTarget::Pool(pool));
         settings.rules = vec![rule(Senders::Pool, 1), rule(Senders::Any, 0)];
     });
     let caller = script.one(CALLER, &invite("a"));

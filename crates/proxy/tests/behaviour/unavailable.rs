@@ -98,15 +98,7 @@ fn no_retry_after_is_sent_for_states_without_a_known_end() {
 #[test]
 fn the_warning_names_the_pause_of_the_only_other_back_end() {
     let mut s = Script::with(Policy::Rr, |settings| {
-        settings.rules.insert(
-            0,
-            Rule {
-                from: Senders::Pool,
-                methods: Vec::new(),
-                domains: Vec::new(),
-                to: RuleTarget::Pool(0),
-            },
-        );
+        settings.rules.insert(0, Rule::new(Senders::Pool, RuleTarget::Pool(0)));
     });
     let other = std::sync::Arc::clone(&s.backends.backends()[1]);
     while other.state(s.now).0 != State::Busy {
@@ -127,13 +119,8 @@ fn no_retry_after_is_sent_while_another_pool_can_serve() {
     let other = Pool::new("other", &[("c", address(BACKEND_C), 1)]);
     let mut s = script(|settings| {
         settings.pools.push(PoolSettings::new(other.clone(), Policy::Rr));
-        let rule = |to, domains| Rule {
-            from: Senders::Any,
-            methods: Vec::new(),
-            domains,
-            to: RuleTarget::Pool(to),
-        };
-        settings.rules = vec![rule(1, vec!["other.example".to_owned()]), rule(0, Vec::new())];
+        let to = |pool| Rule::new(Senders::Any, RuleTarget::Pool(pool));
+        settings.rules = vec![Rule { domains: vec!["other.example".to_owned()], ..to(1) }, to(0)];
     });
     s.gone(0);
     s.gone(1);

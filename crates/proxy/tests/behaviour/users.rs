@@ -29,12 +29,7 @@ fn script_at(listener: &str) -> Script {
 }
 
 fn users(domain: &str) -> Rule {
-    Rule {
-        from: Senders::Any,
-        methods: Vec::new(),
-        domains: vec![domain.to_owned()],
-        to: RuleTarget::Users,
-    }
+    Rule { domains: vec![domain.to_owned()], ..Rule::new(Senders::Any, RuleTarget::Users) }
 }
 
 /// Returns the next look-up query and its key.

@@ -33,10 +33,8 @@ pub fn core() -> Script {
         balance::Pool::new(domain.name(), &backends)
     };
     let rule = |from, domain: Option<Domain>, to| Rule {
-        from,
-        methods: Vec::new(),
         domains: domain.into_iter().map(|d| d.name().to_owned()).collect(),
-        to,
+        ..Rule::new(from, to)
     };
     Script::with(Policy::Rr, |settings| {
         let fork = PoolSettings {

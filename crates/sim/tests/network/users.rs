@@ -52,12 +52,8 @@ fn run(resolution: Resolution, fill: impl FnOnce(&mut Zone)) -> Ended {
     let mut to_pool = caller(OTHER_CALLER, format!("sip:service@{PROXY}"), 1);
     let pool = balance::Pool::new("app", &[("a", address(BACKEND), 1)]);
     let mut settings = settings(PoolSettings::new(pool, Policy::Rr));
-    let users = Rule {
-        from: Senders::Any,
-        methods: Vec::new(),
-        domains: vec!["example.com".to_owned()],
-        to: RuleTarget::Users,
-    };
+    let domains = vec!["example.com".to_owned()];
+    let users = Rule { domains, ..Rule::new(Senders::Any, RuleTarget::Users) };
     settings.rules.insert(0, users);
     let counters = Arc::<Counters>::default();
     let mut proxy = Proxy::new(settings, Arc::clone(&counters), Pool::new());

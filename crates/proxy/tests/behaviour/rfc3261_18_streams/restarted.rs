@@ -110,9 +110,9 @@ fn a_request_of_a_user_to_its_caller_finds_a_caller_that_is_not_behind_nat() {
 /// Sends the BYE of the user through another process if `is_restarted`.
 fn request_of_a_user(via: &str, is_restarted: bool) {
     let [mut before, after] = two(Mode::Transaction, |settings| {
-        let (from, methods, to) = (Senders::Any, Vec::new(), RuleTarget::Users);
         let domains = vec!["example.com".to_owned()];
-        settings.rules.insert(0, Rule { from, methods, domains, to });
+        let to_users = Rule { domains, ..Rule::new(Senders::Any, RuleTarget::Users) };
+        settings.rules.insert(0, to_users);
     });
     let caller = before.accept(2, "198.51.100.7:40123");
     let invite = invite("TCP", via);
