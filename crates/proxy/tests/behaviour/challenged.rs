@@ -98,8 +98,7 @@ fn only_the_challenged_caller_may_answer_with_credentials_and_in_time() {
         // Only one request with credentials may follow each challenge.
         assert!(forwarded(&mut script, CALLER, &with_credentials("INVITE", "a", 7)).is_none());
         let mut script = challenged();
-        script.pass(Duration::from_secs(65));
-        script.sent();
+        script.rest(Duration::from_secs(65));
         assert!(forwarded(&mut script, CALLER, &with_credentials("INVITE", "a", 2)).is_none());
     }
 }

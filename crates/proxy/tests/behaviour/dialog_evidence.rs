@@ -225,8 +225,7 @@ fn a_bye_that_the_back_end_does_not_accept_ends_no_call() {
             let bye = request("BYE", "sip:bob@192.0.2.1", "a", cseq, "Totag\r\n");
             let there = forwarded(s.send(CALLER, &bye)).unwrap();
             s.send(BACKEND_A, &there.answer(status));
-            s.pass(Duration::from_secs(70));
-            s.sent();
+            s.rest(Duration::from_secs(70));
             assert_eq!(s.held(), [1, 0], "{mode:?} {status}");
         }
         // A back end that reports overload gets no further request for 64·T1.
@@ -266,8 +265,7 @@ fn a_stranger_cancels_refreshes_and_prolongs_nothing() {
             let options = request("OPTIONS", "sip:bob@192.0.2.1", "a", 200 + i, "");
             s.send(STRANGER, &options);
             assert_eq!(s.held(), [1, 0], "{mode:?}");
-            s.pass(Duration::from_secs(20));
-            s.sent();
+            s.rest(Duration::from_secs(20));
         }
         s.pass(Duration::from_secs(3));
         assert_eq!((s.held(), s.counters.calls_abandoned.get()), (vec![0, 0], 1), "{mode:?}");
@@ -310,13 +308,11 @@ fn one_call_is_no_way_around_the_limits() {
         let first = flood(1000, &mut s);
         assert!((59..=60).contains(&first), "{first} at once: {mode:?}");
         assert_eq!(s.counters.dropped(DropReason::CallFlood).get(), 500 - first as u64);
-        s.pass(Duration::from_secs(1));
-        s.sent();
+        s.rest(Duration::from_secs(1));
         let next = flood(2000, &mut s);
         assert!((9..=11).contains(&next), "{next} a second later: {mode:?}");
         // Digits that a person dials, each sent three times, stay far below this rate.
-        s.pass(Duration::from_secs(40));
-        s.sent();
+        s.rest(Duration::from_secs(40));
         let dropped = s.counters.dropped(DropReason::CallFlood).get();
         for cseq in 3000..3050 {
             let there = forwarded(s.send(CALLER, &info(cseq))).unwrap();

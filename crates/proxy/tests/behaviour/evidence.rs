@@ -22,10 +22,6 @@ fn rejection(there: &Sent) -> String {
     there.answer("503 Busy").replace("CSeq", "Retry-After: 3600\r\nCSeq")
 }
 
-fn stateful() -> Script {
-    Script::with(Policy::Rr, |settings| settings.pools[0].mode = Mode::Transaction)
-}
-
 /// Makes a call from `from` to this number. Each back end that gets the call sends the response of
 /// `answers`. Returns the number of these back ends.
 fn call(s: &mut Script, from: &str, number: &str, answers: impl Fn(&Sent) -> String) -> usize {
@@ -55,13 +51,11 @@ fn states(s: &Script) -> Vec<State> {
 fn beside_others(s: &mut Script, seconds: u64, number: impl Fn(u64) -> String) {
     for step in 0..seconds * 10 {
         call(s, STRANGER, &number(step), rejection);
-        s.pass(ms(50));
-        s.sent();
+        s.rest(ms(50));
         let (other, to) = (step % 10, step * 7 % 10);
         let tries = call(s, &format!("198.51.100.{other}:5060"), &format!("user-{to}"), served);
         assert_eq!(tries, 1, "served at once in step {step}");
-        s.pass(ms(50));
-        s.sent();
+        s.rest(ms(50));
     }
 }
 
@@ -70,7 +64,7 @@ fn beside_others(s: &mut Script, seconds: u64, number: impl Fn(u64) -> String) {
 // number.
 #[test]
 fn one_number_that_asks_for_a_pause_pauses_no_back_end() {
-    let mut s = stateful();
+    let mut s = Script::stateful();
     assert_eq!(call(&mut s, STRANGER, "own", rejection), 2, "it is tried once more");
     assert_eq!(states(&s), [State::Up; 2]);
     beside_others(&mut s, 20, |_| "own".to_owned());
@@ -79,15 +73,14 @@ fn one_number_that_asks_for_a_pause_pauses_no_back_end() {
     // Further calls of the same stranger to its number change nothing.
     for _ in 0..100 {
         call(&mut s, STRANGER, "own", rejection);
-        s.pass(ms(100));
-        s.sent();
+        s.rest(ms(100));
     }
     assert_eq!(states(&s), [State::Up; 2]);
 }
 
 #[test]
 fn many_numbers_of_one_stranger_beside_others_pause_no_back_end() {
-    let mut s = stateful();
+    let mut s = Script::stateful();
     beside_others(&mut s, 20, |step| format!("own-{step}"));
     assert_eq!(states(&s), [State::Up; 2]);
 }
@@ -95,11 +88,10 @@ fn many_numbers_of_one_stranger_beside_others_pause_no_back_end() {
 /// A lone stranger can cause the exclusion of at most half of the back ends.
 #[test]
 fn many_numbers_of_a_lone_stranger_exclude_no_more_than_the_cap() {
-    let mut s = stateful();
+    let mut s = Script::stateful();
     for step in 0..100 {
         call(&mut s, STRANGER, &format!("own-{step}"), rejection);
-        s.pass(ms(50));
-        s.sent();
+        s.rest(ms(50));
     }
     assert!(s.backends.backends().iter().any(|backend| backend.is_up(s.now)));
     assert_eq!(call(&mut s, CALLER, "user", served), 1);
@@ -108,15 +100,14 @@ fn many_numbers_of_a_lone_stranger_exclude_no_more_than_the_cap() {
 #[test]
 fn a_back_end_that_rejects_all_calls_has_its_pause() {
     let fork = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
-    for mut s in [stateful(), fork] {
+    for mut s in [Script::stateful(), fork] {
         for step in 0..60 {
             let answers = |there: &Sent| match there.to == address(BACKEND_A) {
                 true => rejection(there),
                 false => served(there),
             };
             call(&mut s, CALLER, &format!("user-{step}"), answers);
-            s.pass(ms(50));
-            s.sent();
+            s.rest(ms(50));
         }
         assert_eq!(states(&s), [State::Busy, State::Up]);
     }
@@ -127,7 +118,7 @@ fn a_back_end_that_rejects_all_calls_has_its_pause() {
 #[test]
 fn rejected_requests_within_calls_pause_no_back_end() {
     let stateless = || Script::with(Policy::Rr, |_| {});
-    for mut s in [stateful(), stateless()] {
+    for mut s in [Script::stateful(), stateless()] {
         reject_within_calls(&mut s);
         assert_eq!(states(&s), [State::Up; 2]);
         let backends = s.backends.backends();
@@ -151,8 +142,7 @@ fn reject_within_calls(s: &mut Script) {
                 s.send(&within.to.to_string(), &rejection(&within));
             }
         }
-        s.pass(ms(50));
-        s.sent();
+        s.rest(ms(50));
     }
 }
 
@@ -160,7 +150,7 @@ fn reject_within_calls(s: &mut Script) {
 // it might proxy will also generate a 503".
 #[test]
 fn answers_of_a_phone_do_not_change_the_health_of_the_back_end() {
-    let mut s = stateful();
+    let mut s = Script::stateful();
     let there = forwarded(s.send(CALLER, &invite_to("own", "1"))).unwrap();
     assert_eq!(there.to, address(BACKEND_A));
     let again = s.send(STRANGER, &rejection(&there));
@@ -171,7 +161,7 @@ fn answers_of_a_phone_do_not_change_the_health_of_the_back_end() {
 
 #[test]
 fn only_the_back_end_that_was_asked_is_alive_by_its_answer() {
-    let mut s = stateful();
+    let mut s = Script::stateful();
     let there = forwarded(s.send(CALLER, &invite_to("own", "1"))).unwrap();
     assert_eq!(there.to, address(BACKEND_A));
     let backends = s.backends.clone();
@@ -198,8 +188,7 @@ fn one_number_that_rejects_teaches_no_rate() {
         let mut s = learning(mode);
         for _ in 0..300 {
             call(&mut s, STRANGER, "own", |there| there.answer("503 Busy"));
-            s.pass(ms(10));
-            s.sent();
+            s.rest(ms(10));
         }
         assert!(
             s.backends.backends().iter().all(|b| b.rejections() > 0 && b.learned_cps().is_none())
@@ -222,8 +211,7 @@ fn a_number_that_is_silent_teaches_no_rate() {
     let mut s = learning(Mode::Transaction);
     for n in 0..100 {
         s.send(STRANGER, &invite_to("own", &n.to_string()));
-        s.pass(ms(50));
-        s.sent();
+        s.rest(ms(50));
     }
     s.pass(Duration::from_secs(40));
     assert!(s.backends.backends().iter().all(|b| b.learned_cps().is_none()));
@@ -241,8 +229,7 @@ fn a_call_that_all_reject_is_tried_twice_and_further_within_a_budget() {
     for _ in 0..500 {
         tries += call(&mut s, STRANGER, "own", rejection);
         // No back end has rejected a request recently.
-        s.pass(ms(1000));
-        s.sent();
+        s.rest(ms(1000));
     }
     assert!((2 * 500 + 100..=2 * 500 + 100 + 20).contains(&tries), "{tries}");
     assert_eq!(s.counters.failovers_denied.get(), 3 * 500 - tries as u64);

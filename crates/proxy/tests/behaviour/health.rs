@@ -3,16 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::limited::ms;
 use crate::script::{
     BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request,
 };
 use tidegate_balance::{AdminState, Policy, Pool, State};
 use tidegate_proxy::{Accept, Health, Mode, PoolSettings, Probe};
 use tidegate_world::Timestamp;
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 /// Returns a probe every second, with a timeout of half a second and no jitter.
 fn probe() -> Probe {
@@ -284,8 +281,7 @@ fn rejected_by_first(s: &mut Script, answer: &str) {
             let answer = if there.to == address(BACKEND_A) { answer } else { "486 Busy Here" };
             next = s.send(&there.to.to_string(), &there.answer(answer)).into_iter().find(is_invite);
         }
-        s.pass(ms(50));
-        s.sent();
+        s.rest(ms(50));
     }
 }
 
@@ -302,8 +298,7 @@ fn a_retry_after_keeps_new_calls_away_for_that_long() {
         while state(&s, 0) == State::Busy {
             let sent = s.send(CALLER, &invite(&format!("c{busy_s}")));
             assert!(sent.iter().all(|sent| sent.to != address(BACKEND_A)));
-            s.pass(ms(1000));
-            s.sent();
+            s.rest(ms(1000));
             busy_s += 1;
             // The back end that gets all calls is up and responds.
             s.backends.backends()[1].on_answered(s.now);
@@ -389,8 +384,7 @@ fn the_backup_pool_serves_while_no_back_end_of_the_first_is_up() {
         assert_eq!(goes_to("1", &[]), BACKEND_A);
         assert_eq!(goes_to("2", &[BACKEND_A]), BACKEND_B);
         assert_eq!(goes_to("3", &[BACKEND_B]), BACKEND_C);
-        s.pass(ms(5000));
-        s.sent();
+        s.rest(ms(5000));
         let sent = s.send(CALLER, &invite("4"));
         assert!(sent.iter().all(|sent| sent.to != address(BACKEND_C)), "they are back");
     }

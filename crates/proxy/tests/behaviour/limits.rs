@@ -168,8 +168,7 @@ fn a_rejected_call_fails_over_only_to_a_back_end_with_headroom() {
     );
     assert_eq!(forwarded_request.unwrap().to, address(BACKEND_B), "there is room for one");
     assert_eq!(s.held(), [0, 1]);
-    s.pass(ms(2000));
-    s.sent();
+    s.rest(ms(2000));
     let second = forwarded(s.send(CALLER, &invite("2"))).unwrap();
     assert_eq!(second.to, address(BACKEND_A));
     let sent = s.send(BACKEND_A, &second.answer("503 Busy"));

@@ -154,8 +154,7 @@ fn a_call_without_room_for_its_transaction_uses_no_rate() {
     }
     assert_eq!(rejected(&s), 0);
     // RFC 3261 §17.1.1.2: Timer D of the first call, 32 s.
-    s.pass(ms(13_000));
-    s.sent();
+    s.rest(ms(13_000));
     // The burst is two, and one is left.
     let there = forwarded(s.send(CALLER, &again("1", 20, ""))).unwrap();
     assert_eq!(there.to, address(BACKEND_B));

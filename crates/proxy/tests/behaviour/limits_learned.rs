@@ -140,8 +140,7 @@ fn the_silence_of_many_calls_teaches_and_of_one_it_does_not() {
             s.pass(ms(100));
         }
         // Waits for `failover_after_ms` and for the end of Timer B. Then the back end is up again.
-        s.pass(ms(60_000));
-        s.sent();
+        s.rest(ms(60_000));
         assert!(forwarded(s.send(CALLER, &invite("next"))).is_some());
         s.backends.backends()[0].learned_cps()
     };

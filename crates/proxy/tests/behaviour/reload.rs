@@ -154,8 +154,7 @@ fn a_slot_is_reused_only_when_its_calls_are_forgotten() {
     r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
     r.reload(&[pool_spec("app", &[BACKEND_B, BACKEND_C])], 0);
     assert_eq!(r.hang_up("1"), BACKEND_A, "no other back end has its slot yet");
-    r.s.pass(Duration::from_secs(40));
-    r.s.sent();
+    r.s.rest(Duration::from_secs(40));
     // No back end has got the index of another one.
     r.reload(&[pool_spec("app", &[BACKEND_B, BACKEND_C, "10.0.0.4:5070"])], 0);
     let mut seen: Vec<_> = ["2", "3", "4"].iter().map(|call| r.set_up(call)).collect();

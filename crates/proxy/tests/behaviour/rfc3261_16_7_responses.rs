@@ -309,8 +309,7 @@ fn a_response_that_matches_nothing_goes_nowhere() {
     // RFC 6026 §8.9: after the transaction has ended, no response is forwarded either.
     s.send(BACKEND_A, &out.answer("404 Not Found"));
     ack_to_rejection(&mut s);
-    s.pass(Duration::from_secs(40));
-    s.sent();
+    s.rest(Duration::from_secs(40));
     assert_eq!(starts(&s.send(BACKEND_A, &out.answer("200 OK"))), []);
     assert_eq!(s.counters.responses_forwarded.get(), 1, "the 404");
 }

@@ -93,8 +93,7 @@ fn an_emergency_call_keeps_its_priority_in_later_groups_of_a_fork() {
     let mut seconds = 0;
     let mut reaches_second = |text: &str| {
         seconds += 1;
-        script.pass(Duration::from_millis(40));
-        script.sent();
+        script.rest(Duration::from_millis(40));
         let to = |sent: Vec<Sent>, at| sent.into_iter().find(|sent| sent.to == address(at));
         let first = to(script.send(CALLER, text), BACKEND_A).expect("it is in the first group");
         let second = to(script.send(BACKEND_A, &first.answer("486 Busy Here")), BACKEND_B);

@@ -263,6 +263,12 @@ impl Script {
         self.now = end;
     }
 
+    /// Lets time pass, and discards the packets that are sent.
+    pub fn rest(&mut self, by: Duration) {
+        self.pass(by);
+        self.sent();
+    }
+
     /// Advances time by a period in which exactly one packet is sent.
     pub fn pass_and_take(&mut self, by: Duration) -> Sent {
         self.pass(by);

@@ -3,13 +3,10 @@
 
 use std::time::Duration;
 
+use crate::limited::ms;
 use crate::script::*;
 use tidegate_balance::{Backend, Policy, Pool, State};
 use tidegate_proxy::{Health, Mode, Obedience, PoolSettings, Probe, Rule, RuleTarget, Senders};
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 /// Makes a proxy with transactions and failover after one second.
 fn impatient() -> Script {
@@ -33,8 +30,7 @@ fn alive(s: &mut Script, by: Duration, status: &str) -> usize {
     let end = s.now + by;
     let mut asked = 0;
     while s.now < end {
-        s.pass(ms(5));
-        s.sent();
+        s.rest(ms(5));
         for question in std::mem::take(&mut s.questions) {
             asked += 1;
             assert!(s.send(&question.to.to_string(), &question.answer(status)).is_empty());
@@ -68,8 +64,7 @@ fn a_dead_back_end_is_down_a_second_after_the_first_silence() {
     let second = s.sent().pop().unwrap();
     assert_eq!(second.to, address(BACKEND_B), "the call does not wait for the probe");
     s.send(BACKEND_B, &second.answer("200 OK"));
-    s.pass(ms(999));
-    s.sent();
+    s.rest(ms(999));
     // RFC 3261 §17.1.2.2: Timer E.
     assert_eq!(s.questions.len(), 2, "{:#?}", s.questions);
     assert!(s.questions.iter().all(|q| q.to == address(BACKEND_A) && *q == s.questions[0]));
@@ -95,8 +90,7 @@ fn a_probe_in_a_pool_without_probes_does_not_offer_overload_control() {
             pool.failover_after = ms(1000);
         });
         s.send(CALLER, &invite("first"));
-        s.pass(ms(1100));
-        s.sent();
+        s.rest(ms(1100));
         let question = s.questions.first().expect("the suspect back end is probed");
         assert_eq!(question.text.contains(";oc;oc-algo="), offers, "{}", question.text);
     }
@@ -121,8 +115,7 @@ fn a_dead_back_end_of_several_pools_is_down_a_second_after_the_first_silence() {
         assert_eq!(state(&s, 0), State::Suspect);
         let second = s.sent().pop().unwrap();
         s.send(BACKEND_B, &second.answer("200 OK"));
-        s.pass(ms(1000));
-        s.sent();
+        s.rest(ms(1000));
         assert!(s.questions.iter().all(|question| question.to == address(BACKEND_A)));
         assert_eq!(s.questions.len(), 2, "pool {pool}: {:#?}", s.questions);
         assert_eq!(state(&s, 0), State::Down, "pool {pool}");

@@ -60,8 +60,7 @@ fn one_source_with_long_requests_leaves_room_for_others() {
         assert!(is_forwarded(&sent), "{call}: {sent:#?}");
     }
     // After the flood, its share and its bytes are free again.
-    s.pass(Duration::from_secs(600));
-    s.sent();
+    s.rest(Duration::from_secs(600));
     assert_eq!((s.live(), s.counters.transaction_bytes.get()), ((0, 0), 0));
     assert!(is_forwarded(&s.send(ATTACKER, &long_invite("again"))));
 }

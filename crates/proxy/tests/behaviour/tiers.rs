@@ -98,8 +98,7 @@ fn a_call_that_began_with_transactions_keeps_them_when_no_other_gets_any() {
     assert_eq!(ok.to, address(CALLER));
     assert_eq!(s.one(CALLER, &own("ACK", "a", 1, "Totag\r\n")).to, out.to);
     // An in-dialog request has a transaction too, so the proxy retransmits it if it is lost.
-    s.pass(SECOND * 40);
-    s.sent();
+    s.rest(SECOND * 40);
     let info = s.one(CALLER, &own("INFO", "a", 2, "Totag\r\n"));
     assert_eq!(s.live(), (1, 1));
     s.pass(Duration::from_millis(500));

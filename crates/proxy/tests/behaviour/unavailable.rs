@@ -1,17 +1,12 @@
 //! Tests of requests without an available back end: the rejection and the counters.
 
-use std::time::Duration;
-
+use crate::limited::ms;
 use crate::script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, address, invite, request};
 use tidegate_balance::{AdminState, Parties, Policy, Pool, State};
 use tidegate_control::Reason;
 use tidegate_proxy::{
     Health, Mode, PoolSettings, Probe, ReplyReason, Rule, RuleTarget, Senders, Settings,
 };
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 fn script(adjust: impl FnOnce(&mut Settings)) -> Script {
     Script::with(Policy::Rr, |settings| {
