@@ -157,9 +157,7 @@ class ColumnsTest(Scratch):
         [row] = prediction.compare([round_(100.0, 0.8, 70), round_(200.0, 0.8, 160), round_(100.0, 0.8, 90)])
         self.assertEqual((row["real_goodput_minimum"], row["error_minimum"], row["error_median"]), (0.7, -0.1, 0.0))
         cells = self.cells([row], prediction.COLUMNS)
-        self.assertEqual(
-            (cells["goodput/C: sim"], cells["p99 ms: sim"], cells["drops: element"]), ("0.800", "-", "27")
-        )
+        self.assertEqual((cells["goodput/C: sim"], cells["p99 ms: sim"], cells["drops: element"]), ("0.800", "-", "27"))
 
     def test_real_run_without_calls_has_no_delay_in_a_prediction(self) -> None:
         def compared(*p99_ms: float | None) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class JudgedTest(Scratch):
         self.replace("tidegate_bench.record.ROOT", self.folder)
         self.replace("tidegate_bench.program.lab", lambda *_, **__: "")
         self.replace("tidegate_bench.program.scenario", lambda *_, **__: results)
+        self.replace("tidegate_bench.table.show", lambda *_, **__: None)
         shown = show(show.__module__, Namespace(**options))
         shown.run()
         shown.finish()
@@ -114,7 +115,7 @@ class JudgedTest(Scratch):
             (outage.Show, of_outage, {"rounds": 3, "profile": "debug"}, slow.format(6, 6)),
             (worlds.Show, of_farm, {}, slow.format(3, 3)),
         ):
-            results = {"capacity_cps": 600.0, "points": points, "rows": [row]}
+            results = {"capacity_cps": 600.0, "points": points, "rows": [{**row, "runs": 3}] * 48, "conditions": []}
             self.assertEqual(self.conditions(show, results, **options), [expected], show.__module__)
 
 

@@ -1,9 +1,10 @@
 """At twice the capacity, the goodput of every law with SIPp as the caller equals that with our own caller
 
-Tidegate emulates a server of 200 calls/s and is offered 400, under each law of show-overload (or of show-laws:
-SHOW="--scenario laws"). The callers are `tidegate load uac`, whose calls are independent as in show-overload or come
-at even intervals, and SIPp, which starts calls in bursts of 10 ms and whose set-up times come from its own trace. SIPp
-shares no code with our caller or with Tidegate. So the comparison would show a fault of our caller.
+Tidegate emulates a server of 200 calls/s and is offered 400, under each law of scenarios/overload-local.toml (or of
+scenarios/laws.toml: SHOW="--scenario laws"). The callers are `tidegate load uac`, whose calls are independent as in
+these scenarios or come at even intervals, and SIPp, which starts calls in bursts of 10 ms and whose set-up times come
+from its own trace. SIPp shares no code with our caller or with Tidegate. So the comparison would show a fault of our
+caller.
 """
 
 import argparse

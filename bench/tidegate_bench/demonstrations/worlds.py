@@ -3,13 +3,15 @@
 scenarios/overload-local.toml offers an emulated processor half to five times its capacity, under every law in it, with
 three runs of each parameter set in each world. For each parameter set the table shows goodput as a part of the capacity
 in both worlds and the difference, and the p99 of the set-up delay in both and the ratio. Both worlds are drawn in one
-figure, and in one report.
+figure, and in one report. Each law decides once as the servers in the papers do and once as Tidegate does. On real
+sockets the conditions of the scenario must hold too.
 """
 
 from typing import Any
 
-from tidegate_bench import program
+from tidegate_bench import program, table
 from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.demonstrations.laws import COLUMNS
 from tidegate_bench.experiment import judge_generator
 from tidegate_bench.record import Spread
 
@@ -43,8 +45,13 @@ class Show(Demonstration):
         simulated = program.scenario(SCENARIO, sim, "--world", "sim")
         # An emulated server and its callers need little of a core.
         measured = program.scenario(SCENARIO, real, "--world", "real", "--jobs", 4)
+        for verdict in measured["conditions"]:
+            self.expect(verdict["held"], verdict["condition"])
+        rows = measured["rows"]
+        table.show(rows, COLUMNS, line=lambda row: f"{row['load']:4.1f}", block=lambda row: row["variant"])
+        self.expect(all(row["runs"] >= 3 for row in rows) and len(rows) == 48, "48 parameter sets, three runs of each")
         print(program.lab("report", sim, real, "--out", self.directory / "report.html"))
-        at = {(row["variant"], row["load"]): row for row in measured["rows"]}
+        at = {(row["variant"], row["load"]): row for row in rows}
         compared = [compare(row, at[row["variant"], row["load"]]) for row in simulated["rows"]]
         self.rows("results", compared)
         errors = [abs(row["error"]) for row in compared]
