@@ -23,14 +23,9 @@ const LOAD: Load<'_> = Load {
     is_tcp: false,
 };
 
-fn ctl(stage: &Stage, tidegate: &Tidegate, arguments: &[&str]) -> (Option<i32>, String) {
-    let admin = tidegate.admin().to_string();
-    run_to_end(stage, &[&["ctl", "--admin", &admin], arguments].concat())
-}
-
 /// Returns the entry of the back end at `address` in the output of `ctl`, as JSON.
 fn shown(stage: &Stage, tidegate: &Tidegate, arguments: &[&str], address: SocketAddr) -> Value {
-    let (status, said) = ctl(stage, tidegate, &[&["--json"], arguments].concat());
+    let (status, said) = tidegate.ctl(stage, &[&["--json"], arguments].concat());
     assert_eq!(status, Some(0), "{said}");
     let pools: Value = serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"));
     let backends = pools.as_array().unwrap().iter().flat_map(|pool| {
@@ -142,7 +137,7 @@ fn a_back_end_drained_by_an_operator_loses_no_call_and_gets_none() {
         };
         assert_eq!(log.lines().filter(told).count(), 1, "{what}: {log}");
     }
-    let (status, said) = ctl(&stage, &tidegate, &["drain", "nobody"]);
+    let (status, said) = tidegate.ctl(&stage, &["drain", "nobody"]);
     assert_eq!(status, Some(2));
     assert!(said.contains("no back end has this name") && said.contains(&name), "{said}");
     for callee in callees {
@@ -210,7 +205,7 @@ fn a_configuration_of_many_back_ends_is_read_again() {
     let mut text = fs::read_to_string(&file).unwrap();
     text += &format!("#{}\n", "x".repeat(600 * 1024));
     fs::write(&file, text).unwrap();
-    let (status, said) = ctl(&stage, &tidegate, &["reload"]);
+    let (status, said) = tidegate.ctl(&stage, &["reload"]);
     assert_eq!(status, Some(0), "{said}");
     let up = tidegate.metrics().0.lines().filter(|l| l.contains("backend_up{")).count();
     assert_eq!(up, 1000);
@@ -226,7 +221,7 @@ fn unreadable_files_change_nothing() {
     let tidegate = Tidegate::start(&stage, &first);
     let rejected = |configuration: &Configuration, why: &str| {
         configuration.write(&stage, "tidegate.toml");
-        let (status, said) = ctl(&stage, &tidegate, &["reload"]);
+        let (status, said) = tidegate.ctl(&stage, &["reload"]);
         assert_eq!(status, Some(2), "{said}");
         assert!(said.contains(why), "{said}");
         let backends = tidegate.metrics().0.lines().filter(|l| l.contains("backend_up{")).count();

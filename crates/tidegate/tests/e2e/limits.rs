@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::stage::{Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate, run_to_end};
+use crate::stage::{Configuration, Load, Metrics, Peer, Sipp, Stage, Tidegate};
 
 /// Returns a configuration with a pool of these callees, each with `limit`, and two shards.
 fn configuration(stage: &Stage, callees: &[Sipp], limit: &str) -> Configuration {
@@ -48,8 +48,7 @@ fn calls_up_to_the_limit_are_taken_and_the_next_is_rejected_until_one_has_ended(
 
     // After a reload, each back end has room for one more call, so two more calls succeed.
     configuration(&stage, &callees, "calls_max = 21").write(&stage, "tidegate.toml");
-    let admin = tidegate.admin().to_string();
-    let (status, said) = run_to_end(&stage, &["ctl", "--admin", &admin, "reload"]);
+    let (status, said) = tidegate.ctl(&stage, &["reload"]);
     assert_eq!(status, Some(0), "{said}");
     assert_eq!(
         said.lines().filter(|line| line.contains(" 20 ") && line.contains(" 21 ")).count(),

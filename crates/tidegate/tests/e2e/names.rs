@@ -2,8 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use rustix::process::Signal;
-
 use crate::stage::{
     Configuration, Load, NameServer, Peer, Sipp, Stage, Tidegate, assert_exact, run_to_end,
 };
@@ -45,8 +43,7 @@ fn calls_go_to_where_a_name_server_says_and_are_replayed() {
 
     let (_, status) = tidegate.get("/status").expect("a page");
     assert!(status.contains("\"host\": \"app.example\""), "{status}");
-    let admin = tidegate.admin().to_string();
-    let (code, table) = run_to_end(&stage, &["ctl", "--admin", &admin, "backends"]);
+    let (code, table) = tidegate.ctl(&stage, &["backends"]);
     assert_eq!(code, Some(0), "{table}");
     assert!(table.contains("app.example") && table.contains(&stage.ip().to_string()), "{table}");
 
@@ -140,9 +137,7 @@ fn a_call_from_before_a_restart_is_not_ended_while_names_are_unknown() {
     let ok = callee.accept(&callee.receive(), tidegate.address(), &caller);
 
     server.silence("app.example");
-    tidegate.signal(Signal::KILL);
-    tidegate.exit();
-    tidegate = Tidegate::start(&stage, &tidegate.configuration().clone());
+    tidegate = tidegate.killed_and_restarted(&stage);
     let bye = caller.in_dialog("BYE", &ok, 2);
     caller.send(tidegate.address(), &bye);
     let unresolved = [("reason", "unresolved")];
@@ -285,11 +280,8 @@ fn until_the_servers_of_a_domain_are_known_calls_are_rejected_and_a_reload_keeps
     server.set_servers("example", &[(1, 1, port, "a.example")], 60);
     let name = format!("a.example:{port}");
     tidegate.wait_for("it is resolved", |metrics| metrics.is_up(&name));
-    let admin = tidegate.admin().to_string();
     for command in [&["reload"][..], &["drain", &name], &["enable", &name]] {
-        let mut words = vec!["ctl", "--admin", &admin];
-        words.extend(command);
-        let (code, said) = run_to_end(&stage, &words);
+        let (code, said) = tidegate.ctl(&stage, command);
         assert_eq!(code, Some(0), "{said}");
     }
     assert!(tidegate.metrics().is_up(&name));
@@ -315,9 +307,7 @@ fn a_call_from_before_a_restart_is_not_ended_while_a_domain_is_unknown() {
     let ok = callee.accept(&callee.receive(), tidegate.address(), &caller);
 
     server.silence("_sip._udp.example");
-    tidegate.signal(Signal::KILL);
-    tidegate.exit();
-    tidegate = Tidegate::start(&stage, &tidegate.configuration().clone());
+    tidegate = tidegate.killed_and_restarted(&stage);
     let bye = caller.in_dialog("BYE", &ok, 2);
     caller.send(tidegate.address(), &bye);
     tidegate.wait_for("it is passed over", |metrics| {

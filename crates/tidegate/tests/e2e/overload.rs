@@ -311,9 +311,7 @@ fn drops_before_reading_are_shown_with_what_was_admitted_and_rejected() {
     let made = Sipp::caller(&stage, tidegate.address(), &load).wait();
     assert_eq!((made.created, made.unexpected), (CALLS, 0), "{made}");
 
-    let admin = tidegate.admin().to_string();
-    let ctl =
-        |arguments: &[&str]| run_to_end(&stage, &[&["ctl", "--admin", &admin], arguments].concat());
+    let ctl = |arguments: &[&str]| tidegate.ctl(&stage, arguments);
     let json = |arguments: &[&str]| -> Value {
         let (status, said) = ctl(&[&["--json"], arguments].concat());
         assert_eq!(status, Some(0), "{said}");
@@ -337,6 +335,7 @@ fn drops_before_reading_are_shown_with_what_was_admitted_and_rejected() {
         assert_eq!(status, Some(0), "{said}");
         assert!(said.contains("kernel"), "{command}: {said}");
     }
+    let admin = tidegate.admin().to_string();
     let (_, said) = run_to_end(&stage, &["top", "--admin", &admin, "--plain", "--count", "1"]);
     assert!(said.contains(" kernel drops ") && said.contains(" rejected "), "{said}");
     tidegate.process().wait_for("the log tells of it", |process| {

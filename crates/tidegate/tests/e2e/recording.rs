@@ -119,12 +119,10 @@ fn a_run_whose_law_was_switched_is_replayed_exactly() {
     let more = "[overload]\nlaw = \"pi\"\n[emulate]\noffer_us = 100\nserve_us = 1_000\n";
     let mut run = Recorded::set_up(more, &[]);
     let mut caller = run.begin_calls(400, 800);
-    let admin = run.tidegate.admin().to_string();
     for law in ["codel", "occ", "dagor", "none", "sired", "ohta", "gradient2", "aro", "none", "pi"]
     {
         for how in [&[][..], &["--shadow"]] {
-            let order = [&["ctl", "--admin", &admin, "law", law], how].concat();
-            let (status, said) = run_to_end(&run.stage, &order);
+            let (status, said) = run.tidegate.ctl(&run.stage, &[&["law", law], how].concat());
             assert_eq!(status, Some(0), "{said}");
         }
     }

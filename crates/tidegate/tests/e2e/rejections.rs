@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate, run_to_end};
+use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate};
 
 /// SIPp's calls go to a back end that is down. The log shows the time of the outage, and for each
 /// rejected call the reason, the callee and the pool.
@@ -15,9 +15,7 @@ fn an_outage_and_the_calls_that_it_cost_are_found_afterwards() {
     let more = more.to_owned();
     let configuration = Configuration { more, ..Configuration::new(&stage, &[callee.address()]) };
     let mut tidegate = Tidegate::start(&stage, &configuration);
-    let admin = tidegate.admin().to_string();
-    let ctl =
-        |arguments: &[&str]| run_to_end(&stage, &[&["ctl", "--admin", &admin], arguments].concat());
+    let ctl = |arguments: &[&str]| tidegate.ctl(&stage, arguments);
     let name = callee.address().to_string();
     callee.kill();
     tidegate.wait_for("it is down", |metrics| metrics.backend("backend_up", &name) == 0);

@@ -116,9 +116,7 @@ fn a_kill_under_traffic_loses_no_call() {
         tidegate.wait_for("calls are being set up", |metrics| {
             metrics.sum("messages_received_total", &[("class", "ack")]) >= CALLS.into()
         });
-        tidegate.signal(Signal::KILL);
-        tidegate.exit();
-        tidegate = Tidegate::start(&stage, tidegate.configuration());
+        tidegate = tidegate.killed_and_restarted(&stage);
     }
     caller.wait().assert_all_well(3 * CALLS);
     let served = callees.map(Sipp::finish);
@@ -134,7 +132,7 @@ fn a_kill_under_traffic_loses_no_call() {
 fn a_response_to_an_earlier_process_affects_no_new_call() {
     let stage = Stage::new();
     let [before, after, backend] = [0; 3].map(|_| Peer::new(stage.ip()));
-    let mut tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[backend.address()]));
+    let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[backend.address()]));
     let here = tidegate.address();
     let ring = |caller: &Peer| {
         caller.send(here, &caller.request("INVITE", &format!("sip:bob@{here}"), 1, 1));
@@ -144,9 +142,7 @@ fn a_response_to_an_earlier_process_affects_no_new_call() {
         invite
     };
     let old = ring(&before);
-    tidegate.signal(Signal::KILL);
-    tidegate.exit();
-    let tidegate = Tidegate::start(&stage, tidegate.configuration());
+    let tidegate = tidegate.killed_and_restarted(&stage);
     let new = ring(&after);
 
     backend.send(here, &backend.response(&old, "486 Busy Here"));
@@ -171,7 +167,7 @@ fn ringing_calls_can_be_cancelled_after_sigkill() {
     let callees = ["uas-cancel"; 2].map(|scenario| Sipp::callee(&stage, scenario));
     let backends = callees.each_ref().map(Sipp::address);
     let configuration = Configuration { policy: "hash", ..Configuration::new(&stage, &backends) };
-    let mut tidegate = Tidegate::start(&stage, &configuration);
+    let tidegate = Tidegate::start(&stage, &configuration);
     let load = Load {
         scenario: "uac-cancel",
         calls: CALLS,
@@ -183,9 +179,7 @@ fn ringing_calls_can_be_cancelled_after_sigkill() {
     tidegate.wait_for("all calls ring", |metrics| {
         metrics.sum("messages_received_total", &[("class", "provisional")]) >= CALLS.into()
     });
-    tidegate.signal(Signal::KILL);
-    tidegate.exit();
-    let tidegate = Tidegate::start(&stage, tidegate.configuration());
+    let tidegate = tidegate.killed_and_restarted(&stage);
     caller.wait().assert_all_well(CALLS);
     let metrics = tidegate.metrics();
     assert!(metrics.sum("messages_received_total", &[("class", "cancel")]) >= CALLS.into());
@@ -205,16 +199,14 @@ fn a_cancel_after_a_restart_has_the_branch_of_its_invite() {
     let stage = Stage::new();
     let [caller, a, b] = [0; 3].map(|_| Peer::new(stage.ip()));
     let backends = [a.address(), b.address()];
-    let mut tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &backends));
+    let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &backends));
     let here = tidegate.address();
     let invite = caller.request("INVITE", &format!("sip:bob@{here}"), 1, 1);
     caller.send(here, &invite);
     let out = a.receive();
     a.send(here, &a.response(&out, "180 Ringing"));
     while caller.receive().status() != 180 {}
-    tidegate.signal(Signal::KILL);
-    tidegate.exit();
-    let tidegate = Tidegate::start(&stage, tidegate.configuration());
+    let tidegate = tidegate.killed_and_restarted(&stage);
 
     let cancel = caller.request("CANCEL", &format!("sip:bob@{here}"), 1, 1);
     caller.send(here, &cancel.with("Via", invite.field("Via")));

@@ -25,8 +25,7 @@ impl Reconfigurable {
     }
 
     fn ctl(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let admin = self.tidegate.admin().to_string();
-        run_to_end(&self.stage, &[&["ctl", "--admin", &admin], arguments].concat())
+        self.tidegate.ctl(&self.stage, arguments)
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
@@ -110,9 +109,7 @@ fn a_flood_is_banned_and_an_operator_lifts_the_ban() {
                           ban_s = 3600\n"
         .to_owned();
     let tidegate = Tidegate::start(&stage, &configuration);
-    let admin = tidegate.admin().to_string();
-    let ctl =
-        |arguments: &[&str]| run_to_end(&stage, &[&["ctl", "--admin", &admin], arguments].concat());
+    let ctl = |arguments: &[&str]| tidegate.ctl(&stage, arguments);
     assert_eq!(ctl(&["bans"]), (Some(0), "no source is banned\n".to_owned()));
 
     // The flood comes from another address than that of the back end, because back ends are never

@@ -5,9 +5,7 @@ use std::net::SocketAddr;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::stage::{
-    Configuration, Message, Peer, Stage, Tidegate, eventually, repeat_what_is_due, run_to_end,
-};
+use crate::stage::{Configuration, Message, Peer, Stage, Tidegate, eventually, repeat_what_is_due};
 
 /// Number of callers, enough that each process gets some: the kernel divides them by a hash of
 /// their ports.
@@ -106,9 +104,7 @@ impl Site {
 
     /// Returns the keys of a process after `command`.
     fn keys(&self, of: &Tidegate, command: &str) -> Value {
-        let admin = of.admin().to_string();
-        let (status, said) =
-            run_to_end(&self.stage, &["ctl", "--admin", &admin, "--json", command]);
+        let (status, said) = of.ctl(&self.stage, &["--json", command]);
         assert_eq!(status, Some(0), "{said}");
         serde_json::from_str::<Value>(&said).expect("what is said is JSON")["keys"].take()
     }
@@ -185,8 +181,7 @@ fn a_key_made_by_one_process_becomes_known_to_the_other() {
         (site.keys(&site.second, "keys")[0]["version"] == 2).then_some(())
     });
 
-    let admin = site.second.admin().to_string();
-    let (status, said) = run_to_end(&site.stage, &["ctl", "--admin", &admin, "rotate"]);
+    let (status, said) = site.second.ctl(&site.stage, &["rotate"]);
     assert_eq!(status, Some(1));
     assert!(said.contains("key 2 is not in use yet; wait for another "), "{said}");
 }

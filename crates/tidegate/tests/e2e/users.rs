@@ -85,8 +85,7 @@ fn a_reload_changes_users_and_their_contacts() {
 
     let users = user("bob", &[at("b", second.address())]) + &user("carol", &[]);
     with_users(&stage, &users).write(&stage, "tidegate.toml");
-    let admin = tidegate.admin().to_string();
-    let (code, said) = run_to_end(&stage, &["ctl", "--admin", &admin, "reload"]);
+    let (code, said) = tidegate.ctl(&stage, &["reload"]);
     assert_eq!(code, Some(0), "{said}");
     reached("bob", 3, &second, &at("b", second.address()));
     assert_eq!(caller.ask(tidegate.address(), &ask("alice", 4)).status(), 404);

@@ -216,6 +216,19 @@ impl Tidegate {
         self.process.exit()
     }
 
+    /// Kills the process, and starts another one with the same configuration and the same ports.
+    pub fn killed_and_restarted(mut self, stage: &Stage) -> Self {
+        self.signal(Signal::KILL);
+        self.exit();
+        Self::start(stage, &self.configuration)
+    }
+
+    /// Runs `tidegate ctl` for this process. Returns the exit status and the output.
+    pub fn ctl(&self, stage: &Stage, arguments: &[&str]) -> (Option<i32>, String) {
+        let admin = self.admin.to_string();
+        run_to_end(stage, &[&["ctl", "--admin", &admin], arguments].concat())
+    }
+
     /// Returns the current metrics.
     pub fn metrics(&self) -> Metrics {
         let (status, body) = self.get("/metrics").expect("Tidegate shows its metrics");
