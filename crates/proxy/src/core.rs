@@ -35,7 +35,7 @@ use crate::parked::{Parked, RequestSource, Waiting};
 use crate::peers::Peers;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::reload::{Reloaded, reload};
-use crate::request::{AdmissionFacts, Served, Stages, serve_request};
+use crate::request::{Served, Stages, serve_request};
 use crate::resolution::{Resolution, ResolutionSettings, Transports};
 use crate::response::{Awaiting, serve_response};
 use crate::settings::{Listener, PoolSettings, Rule, Settings};
@@ -180,9 +180,7 @@ impl Proxy {
     /// Replaces the control law of the gate by `law`, and its shadow law by `shadow`, as
     /// [`Gate::switch`] does. Admitted messages stay in the queues.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
-        // The time of this command must not be attributed to a message.
-        self.in_service = None;
-        self.looks = Looks::default();
+        self.forget_looks();
         self.ingress.switch(now, law, shadow);
         self.counters.overload.publish(now, self.ingress.gate());
         self.counters.in_force.publish(self.ingress.gate());
@@ -362,13 +360,12 @@ impl Proxy {
         class: Class,
         admitted: Admitted,
     ) -> SourceEvidence {
-        let Admitted { fingerprint, is_again, has_priority, is_overdue, hashes, .. } = admitted;
+        let Admitted { fingerprint, is_again, has_priority, .. } = admitted;
         let Self { snapshot, routing, peers, output, transactions, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
         let Self { resolution, lookups, parked, .. } = self;
         let mut stages = Stages { transactions, lost, resolution, lookups, parked };
-        let admission = AdmissionFacts { has_priority, is_again, is_overdue, hashes };
-        let served = serve_request(&mut step, &mut stages, &received, admission);
+        let served = serve_request(&mut step, &mut stages, &received, &admitted);
         let Step { shown, pool, .. } = step;
         if let Some(bucket) = class.bucket()
             && !is_again
@@ -388,16 +385,13 @@ impl Proxy {
         }
         match served {
             Served::Here | Served::Rejected => {}
-            Served::RejectedForNow => {
+            Served::RejectedForNow | Served::PoolDown => {
                 if let Some(fingerprint) = fingerprint {
                     self.ingress.on_rejected(now, fingerprint);
                 }
-            }
-            Served::PoolDown => {
-                if let Some(fingerprint) = fingerprint {
-                    self.ingress.on_rejected(now, fingerprint);
+                if matches!(served, Served::PoolDown) {
+                    self.counters.rejected(Reason::PoolDown).add(1);
                 }
-                self.counters.rejected(Reason::PoolDown).add(1);
             }
             Served::Unserved(reason) => {
                 // A rejection is not service, so its time must not be measured as service time.

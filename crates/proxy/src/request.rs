@@ -5,9 +5,10 @@ use tidegate_sip::{HeaderName, Message, Method, ScanStart, glance};
 use tidegate_transaction::Key;
 use tidegate_world::{Flow, Received};
 
+use crate::admission::decision::Admitted;
 use crate::dialog::Transaction;
 use crate::lookup::{LookupRequester, Lookups, Unknown, reach};
-use crate::message::request::{Request, RequestHashes, check_hop};
+use crate::message::request::{Request, check_hop};
 use crate::message::way_back::check_way_back;
 use crate::output::Cause;
 use crate::parked::{Parked, RequestSource};
@@ -59,24 +60,12 @@ pub(crate) struct Stages<'a> {
     pub(crate) parked: &'a mut Parked,
 }
 
-/// Facts that admission has determined about a request.
-#[derive(Clone, Copy)]
-pub(crate) struct AdmissionFacts {
-    pub(crate) has_priority: bool,
-    /// True if the request is a retransmission of new work that was served before.
-    pub(crate) is_again: bool,
-    /// True if the request has been parked for the maximum time.
-    pub(crate) is_overdue: bool,
-    /// Hashes of the request, if they were computed.
-    pub(crate) hashes: Option<RequestHashes>,
-}
-
 /// Forwards or answers a request, or returns the action that is left to the caller.
 pub(crate) fn serve_request(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
     received: &Received,
-    admission: AdmissionFacts,
+    admitted: &Admitted,
 ) -> Served {
     step.routing.tiering.begin();
     let snapshot = step.snapshot;
@@ -85,7 +74,7 @@ pub(crate) fn serve_request(
     let disbelieved = message.and_then(|message| disbelieve(snapshot, &received.flow, message));
     let reparsed = disbelieved.as_deref().map(Message::parse);
     match reparsed.as_ref().unwrap_or(&parsed) {
-        Ok(message) => serve_message(step, stages, received, message, admission),
+        Ok(message) => serve_message(step, stages, received, message, admitted),
         // RFC 3261 §18.3: "If the message is a request, the element SHOULD generate a 400 (Bad
         // Request) response."
         Err(malformed) => {
@@ -113,7 +102,7 @@ fn serve_message(
     stages: &mut Stages<'_>,
     received: &Received,
     message: &Message<'_>,
-    admission: AdmissionFacts,
+    admitted: &Admitted,
 ) -> Served {
     let mut read = Request::read(message);
     // `Request` is a large type, so the value is borrowed and not moved.
@@ -129,10 +118,10 @@ fn serve_message(
         }
     };
     step.output.send_for(request.essentials.call_id);
-    request.has_priority = admission.has_priority;
-    request.is_again = admission.is_again;
+    request.has_priority = admitted.has_priority;
+    request.is_again = admitted.is_again;
     let keys = &step.snapshot.keys;
-    let (known, call_id) = (admission.hashes, request.essentials.call_id);
+    let (known, call_id) = (admitted.hashes, request.essentials.call_id);
     request.call_fingerprint =
         known.map_or_else(|| keys.call.fingerprint(call_id), |known| known.call);
     let known = known.and_then(|known| known.identity);
@@ -142,7 +131,7 @@ fn serve_message(
         known.is_none_or(|known| known == compute(request)),
         "the scan found another identity"
     );
-    match process(step, stages, received, request, admission) {
+    match process(step, stages, received, request, admitted) {
         Ok(()) => Served::Here,
         Err(Rejection::Park(ticket)) => {
             Served::Parked(ticket, Key::new(request.identity, request.method))
@@ -166,7 +155,7 @@ fn process<'a>(
     stages: &mut Stages<'_>,
     received: &Received,
     request: &mut Request<'a>,
-    admission: AdmissionFacts,
+    admitted: &Admitted,
 ) -> Result<(), Rejection> {
     if try_match(step, stages.transactions, received, request)
         || try_match_parked(step, stages.parked, received, request)
@@ -180,7 +169,7 @@ fn process<'a>(
     check(step, received, request)?;
     let room = room(step, stages.transactions, received);
     let has_transaction = has_transaction(request.method);
-    let mut committed = match plan_resolved(step, stages, received, request, admission) {
+    let mut committed = match plan_resolved(step, stages, received, request, admitted) {
         Ok(plan) => commit(step, room, received, request, plan),
         Err(rejection) => Err(rejection),
     };
@@ -275,7 +264,7 @@ fn plan_resolved(
     stages: &mut Stages<'_>,
     received: &Received,
     request: &mut Request<'_>,
-    admission: AdmissionFacts,
+    admitted: &Admitted,
 ) -> Result<Plan, Rejection> {
     let Step { now, snapshot, .. } = *step;
     let need = match plan(now, snapshot, step.routing, received, request)? {
@@ -287,7 +276,7 @@ fn plan_resolved(
     let requester = LookupRequester { is_stranger: source.is_stranger, may_wait };
     if let Err(unknown) = find_targets(step, stages, received, request, &need, requester) {
         return Err(match unknown {
-            Unknown::Pending(_, late) if admission.is_overdue => late,
+            Unknown::Pending(_, late) if admitted.is_overdue => late,
             Unknown::Pending(ticket, _) if stages.parked.may_wait(source, ticket) => {
                 Rejection::Park(ticket)
             }
