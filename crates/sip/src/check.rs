@@ -61,12 +61,15 @@ impl<'a> Message<'a> {
         let via = self.check_vias()?;
         let to = self.to()?;
         // A reply appends its tag to this To (§8.2.6.2), and the tag must parse as a parameter. If
-        // the To had an empty tag before, parsers would read the empty tag instead.
+        // the To had an empty tag before, parsers would read the empty tag instead. RFC 3261 §7.3.1:
+        // "any given parameter-name MUST NOT appear more than once". Of two tags, this parser reads
+        // the first and others the last. So a request could be part of a call here, and a new call
+        // at the next server.
         let to_tag = match to.params.only_tag() {
             Some(tag) => tag,
             None => {
                 let tag = to.params.get("tag").map(Option::unwrap_or_default);
-                if !to.params.is_well_formed() || tag == Some(b"") {
+                if !has_one_tag(&to) || tag == Some(b"") {
                     return Err(Malformed::BadHeader(HeaderName::To));
                 }
                 tag
@@ -75,7 +78,7 @@ impl<'a> Message<'a> {
         let from = self.from()?;
         let from_tag = match from.params.only_tag() {
             Some(tag) => tag,
-            None if from.params.is_well_formed() => from.tag(),
+            None if has_one_tag(&from) => from.tag(),
             None => return Err(Malformed::BadHeader(HeaderName::From)),
         };
         let call_id = self.call_id()?;
@@ -133,4 +136,10 @@ impl<'a> Message<'a> {
         let second = self.fields().map(|field| field.name).find(is_second);
         second.map_or(Ok(()), |name| Err(Malformed::DuplicateHeader(name)))
     }
+}
+
+/// Returns true if the parameters after an address are well-formed, and at most one of them is a
+/// tag.
+fn has_one_tag(address: &NameAddr<'_>) -> bool {
+    address.params.is_well_formed() && !address.params.repeats("tag")
 }

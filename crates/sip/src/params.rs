@@ -3,8 +3,8 @@
 use memchr::memchr3;
 
 use crate::lexical::{
-    TOKEN, find, find_by_words, is_space, is_token, quoted_end, run, run_of_words, trim, trim_end,
-    trim_start,
+    TOKEN, find, find_by_words, is_space, is_token, is_visible, quoted_end, run, run_of_words,
+    trim, trim_end, trim_start,
 };
 
 /// A list of parameters such as `;name=value;name`, parsed on demand. Text that is not a parameter
@@ -134,18 +134,24 @@ impl<'a> Params<'a> {
         self.iter().find(|param| param.is(name))
     }
 
-    /// Returns true if each parameter has a name, and if it is unambiguous where each parameter
-    /// starts and ends.
+    /// Returns true if several parameters have this name, in any case.
+    pub(crate) fn repeats(&self, name: &str) -> bool {
+        self.iter().filter(|param| param.is(name)).nth(1).is_some()
+    }
+
+    /// Returns true if each parameter has a name, if the values that are not quoted contain no white
+    /// space and no control characters, and if it is unambiguous where each parameter starts and
+    /// ends.
     #[inline]
     pub(crate) fn is_well_formed(&self) -> bool {
-        self.is_plain() || !self.has_bad_name() && !self.misquotes()
+        self.is_plain() || !self.has_bad_text() && !self.misquotes()
     }
 
     /// Returns true if the list is well-formed and a value follows each equals sign, except in
     /// `rport=`.
     #[inline]
     pub(crate) fn is_complete(&self) -> bool {
-        self.is_plain() || !self.has_bad_name_or_value() && !self.misquotes()
+        self.is_plain() || !self.lacks_value() && !self.misquotes()
     }
 
     /// Returns true if the list has the usual form: tokens and addresses, no white space or quotes,
@@ -174,17 +180,19 @@ impl<'a> Params<'a> {
         rest.is_empty()
     }
 
-    /// Returns true if a parameter is empty (`;;` or a semicolon at the end), or if a name is not a
-    /// token.
+    /// Returns true if a parameter is empty (`;;` or a semicolon at the end), if a name is not a
+    /// token, or if a value without quotes contains white space or control characters.
     ///
-    /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]".
-    fn has_bad_name(&self) -> bool {
+    /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]" and "gen-value = token / host /
+    /// quoted-string".
+    fn has_bad_text(&self) -> bool {
         self.any_bad(|_| false)
     }
 
-    /// Returns true if a name is missing or not a token, or if there is no value after an equals
-    /// sign. `rport=` without a value is allowed: it means the same as `rport` (RFC 3581 §3).
-    fn has_bad_name_or_value(&self) -> bool {
+    /// Returns true if the list [has bad text](Self::has_bad_text), or if there is no value after
+    /// an equals sign. `rport=` without a value is allowed: it means the same as `rport` (RFC 3581
+    /// §3).
+    fn lacks_value(&self) -> bool {
         // A quoted string may be empty.
         let is_missing = |param: &Param<'_>| {
             param.value == Some(b"") && param.text.ends_with(b"=") && !param.is("rport")
@@ -199,8 +207,11 @@ impl<'a> Params<'a> {
                 return true;
             }
             let Some(param) = params.next() else { return true };
-            let name = param.name;
-            if name.is_empty() || run(name, is_token) < name.len() || is_bad(&param) {
+            let Param { name, value, text } = param;
+            let is_quoted = text.ends_with(b"\"");
+            let is_readable = value.is_none_or(|value| is_quoted || is_visible(value));
+            let is_token = !name.is_empty() && run(name, is_token) == name.len();
+            if !is_token || !is_readable || is_bad(&param) {
                 return true;
             }
         }
@@ -335,13 +346,17 @@ mod tests {
     }
 
     #[test]
-    fn gaps_and_names_that_are_no_tokens_are_noticed() {
+    fn gaps_names_that_are_no_tokens_and_split_values_are_noticed() {
         let gaps = [";", ";;", ";a;", "; ;a", ";a; \r\n ", ";a=\";\";;b", ";a=\"x\" junk;;b"];
-        for text in gaps.into_iter().chain([";=x", ";a b", ";a;b c=d", "; = ", ";a (b)"]) {
-            assert!(Params::new(text.as_bytes()).has_bad_name(), "{text:?}");
+        let names = [";=x", ";a b", ";a;b c=d", "; = ", ";a (b)"];
+        let values = [";a=b c", ";a=b\r\n c;d", ";a=\x01", ";a = b\0c", ";a=b\x7f"];
+        for text in gaps.into_iter().chain(names).chain(values) {
+            assert!(Params::new(text.as_bytes()).has_bad_text(), "{text:?}");
         }
-        for text in ["", ";a", "; a = 1 ;b", ";a=\";;\"", ";a=;b", ";a=\";;", ";a.b~%c"] {
-            assert!(!Params::new(text.as_bytes()).has_bad_name(), "{text:?}");
+        let quoted = [";a=\";;\"", ";a=\";;", "; a = \"b\\\" c\" ;d"];
+        for text in ["", ";a", "; a = 1 ;b", ";a=;b", ";a.b~%c", ";a=é"].into_iter().chain(quoted)
+        {
+            assert!(!Params::new(text.as_bytes()).has_bad_text(), "{text:?}");
         }
     }
 
@@ -350,10 +365,10 @@ mod tests {
         #[test]
         fn plain_parameters_are_complete(text in "(;[a;= \"<>:.%-]{0,6}){0,4}") {
             let params = Params::new(text.as_bytes());
-            let is_complete = !params.has_bad_name_or_value() && !params.misquotes();
+            let is_complete = !params.lacks_value() && !params.misquotes();
             prop_assert!(is_complete || !params.is_plain(), "{text:?}");
             prop_assert_eq!(params.is_complete(), is_complete);
-            prop_assert_eq!(params.is_well_formed(), !params.has_bad_name() && !params.misquotes());
+            prop_assert_eq!(params.is_well_formed(), !params.has_bad_text() && !params.misquotes());
         }
     }
 
@@ -368,10 +383,10 @@ mod tests {
     #[test]
     fn empty_values_are_noticed() {
         for text in [";a=", ";b;a = ;c", ";a=\"\";b=", ";;", ";=x"] {
-            assert!(Params::new(text.as_bytes()).has_bad_name_or_value(), "{text:?}");
+            assert!(Params::new(text.as_bytes()).lacks_value(), "{text:?}");
         }
         for text in ["", ";a", ";a=\"\"", ";rport=", ";a=b=", ";a==;b"] {
-            assert!(!Params::new(text.as_bytes()).has_bad_name_or_value(), "{text:?}");
+            assert!(!Params::new(text.as_bytes()).lacks_value(), "{text:?}");
         }
     }
 
@@ -404,5 +419,6 @@ mod tests {
         assert_eq!(p.get("ta"), None);
         assert_eq!(p.value("empty"), None);
         assert_eq!(p.value("lr"), None);
+        assert!(p.repeats("tag") && !p.repeats("lr") && !p.repeats("x"));
     }
 }

@@ -179,8 +179,8 @@ impl<'a> Answering<'a> {
         found
     }
 
-    /// Reads a list that contains only the parameters `branch`, `rport` and `received`, without
-    /// quotes or white space. Returns `None` for other lists.
+    /// Reads a list that contains only the parameters `branch`, `rport` and `received`, each at most
+    /// once, without quotes or white space. Returns `None` for other lists.
     #[inline]
     fn usual(params: Params<'a>) -> Option<Self> {
         let mut found = Self::default();
@@ -194,7 +194,9 @@ impl<'a> Answering<'a> {
                     (&mut found.rport, bare.or_else(|| rest.split_plain(b";rport="))?)
                 }
             };
-            place.get_or_insert(param);
+            if place.replace(param).is_some() {
+                return None;
+            }
             rest = behind;
         }
         Some(found)
@@ -310,10 +312,13 @@ impl<'a> Via<'a> {
     /// check, or if it names another protocol.
     ///
     /// RFC 3261 §8.1.1.7: "The protocol name and protocol version in the header field MUST be SIP
-    /// and 2.0, respectively." RFC 4475 §3.1.2.1: 400 to a Via of `SIP/2.0/UDP 192.0.2.15;;,;,,`.
+    /// and 2.0, respectively." §7.3.1: "any given parameter-name MUST NOT appear more than once". RFC
+    /// 4475 §3.1.2.1: 400 to a Via of `SIP/2.0/UDP 192.0.2.15;;,;,,`.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
-        !self.is_usual && (!is_sip_2(self.element) || !self.params.is_complete())
+        let repeats =
+            || ["branch", "received", "rport"].iter().any(|name| self.params.repeats(name));
+        !self.is_usual && (!is_sip_2(self.element) || !self.params.is_complete() || repeats())
     }
 
     /// Returns true if the branch begins with `z9hG4bK`, so that it is unique (RFC 3261 §8.1.1.7).

@@ -111,8 +111,12 @@ pub fn back(
     for value in invite.all("Record-Route") {
         headers.push(("Route".to_owned(), value.to_owned()));
     }
+    let tag = match invite.tag("To") {
+        Some(_) => String::new(),
+        None => format!(";tag=callee-{}-0", at.ip()),
+    };
     for (name, value) in [
-        ("From", format!("{};tag=callee-{}-0", invite.first("To"), at.ip())),
+        ("From", format!("{}{tag}", invite.first("To"))),
         ("To", invite.first("From").to_owned()),
         ("Call-ID", invite.first("Call-ID").to_owned()),
         ("CSeq", format!("{} {name}", number + 2)),
