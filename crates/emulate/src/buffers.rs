@@ -52,11 +52,29 @@ impl Buffers {
 
     /// Returns whether a datagram that has arrived by `now` can be taken.
     pub(super) fn waits(&self, now: Timestamp) -> bool {
-        self.ordinary.waits(now) || self.new_work.waits(now)
+        self.waiting(now) != [false; 2]
+    }
+
+    /// Returns for each buffer whether a datagram that has arrived by `now` can be taken from it:
+    /// the buffer for ordinary datagrams, and the one for requests for new work.
+    pub(super) fn waiting(&self, now: Timestamp) -> [bool; 2] {
+        [&self.ordinary, &self.new_work].map(|buffer| buffer.waits(now))
+    }
+
+    /// Takes a datagram from a buffer: 0 or 1, as in [`waiting`](Self::waiting).
+    pub(super) fn take_from(&mut self, buffer: usize) -> Option<Received> {
+        [&mut self.ordinary, &mut self.new_work][buffer].pop()
+    }
+
+    /// Returns the maximum numbers of datagrams that a server in turns reads from the two buffers
+    /// in a turn. `batch` is the number for requests for new work, or for all messages without a
+    /// buffer of their own for these requests.
+    pub(super) fn limits(&self, batch: usize) -> [usize; 2] {
+        if self.split { [ORDINARY, batch] } else { [batch, 0] }
     }
 
     pub(super) fn take(&mut self, now: Timestamp) -> Option<Received> {
-        let [ordinary, new_work] = [&self.ordinary, &self.new_work].map(|buffer| buffer.waits(now));
+        let [ordinary, new_work] = self.waiting(now);
         let buffer = match (ordinary, new_work) {
             (true, true) if self.turn.0 < ORDINARY => {
                 self.turn.0 += 1;

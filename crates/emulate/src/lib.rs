@@ -152,12 +152,15 @@ impl<C: Core> Host<C> {
     /// not at least 0 and below 1. Callers check their configuration before.
     pub fn new(core: C, settings: &HostSettings) -> Self {
         let turn = settings.batch.unwrap_or(share::BURST as usize);
+        let buffers = Buffers::new(settings.split, settings.buffer_max, settings.buffer_bytes);
+        let limits = |batch| buffers.limits(batch);
         Self {
             core,
             costs: settings.charged(),
             varying: Varying::new(&settings.variation),
             catches_up: settings.catches_up,
-            buffers: Buffers::new(settings.split, settings.buffer_max, settings.buffer_bytes),
+            turn: settings.batch.map(limits).map(Turn::new),
+            buffers,
             read_ahead: turn.min(settings.buffer_max),
             overflow: Arc::default(),
             invite_overflow: 0,
@@ -171,7 +174,6 @@ impl<C: Core> Host<C> {
             ),
             disturbance: settings.disturbance,
             share: Share::default(),
-            turn: settings.batch.map(Turn::new),
             ready: None,
             kept: 0,
             told: Timestamp::ZERO,
@@ -265,13 +267,15 @@ impl<C: Core> Host<C> {
         let now = self.enter(at);
         let offer = self.buffers.waits(at);
         let serve = self.ready.is_some_and(|ready| ready <= at);
-        let reads = match &mut self.turn {
-            Some(turn) => turn.reads(at, offer, serve),
-            None => offer && !(serve && self.share.is_service_due()),
+        let received = match &mut self.turn {
+            Some(turn) => turn
+                .reads(at, self.buffers.waiting(at), serve)
+                .and_then(|buffer| self.buffers.take_from(buffer)),
+            None if serve && self.share.is_service_due() => None,
+            None => self.buffers.take(at),
         };
-        if reads {
+        if let Some(received) = received {
             let wake = if at > self.processor.free_at() { self.costs.wake } else { Duration::ZERO };
-            let received = self.buffers.take(at).expect("one waits");
             self.core.offer(now, received);
             let (cost, completion) = self.charge(at, wake.saturating_add(self.costs.receive));
             self.kept += usize::from(self.core.last_work().rejected.is_none());
