@@ -74,7 +74,8 @@ fn watch(args: &Args) -> Result<ExitCode, Trouble> {
             shown => shown.map_err(Trouble::failure)?,
         }
         shown += 1;
-        next += args.interval;
+        // After slow readings the view does not read faster to make up for them.
+        next = (next + args.interval).max(Instant::now());
         if args.count == Some(shown) || !screen.wait(next).map_err(Trouble::failure)? {
             return Ok(ExitCode::SUCCESS);
         }
@@ -120,19 +121,21 @@ impl Screen {
         }
     }
 
-    /// Waits until `end`. Returns false if a key or a signal ends the view earlier.
+    /// Waits until `end`. Returns false if a key or a signal ends the view. Keys and signals count
+    /// even if `end` has passed, because each reading may take longer than the interval.
     fn wait(&mut self, end: Instant) -> std::io::Result<bool> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(true);
-            }
+            let has_event = self.terminal.is_some() && event::poll(left.min(SIGNAL))?;
             let stopped = match self.terminal {
-                Some(_) => event::poll(left.min(SIGNAL))? && is_end(&event::read()?),
+                Some(_) => has_event && is_end(&event::read()?),
                 None => self.signals.stops().recv_timeout(left).is_ok(),
             };
             if stopped || self.signals.stops().try_recv().is_ok() {
                 return Ok(false);
+            }
+            if left.is_zero() && !has_event {
+                return Ok(true);
             }
         }
     }
@@ -160,7 +163,22 @@ fn is_end(event: &Event) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Signal, getpid, kill_process};
+
     use super::*;
+
+    #[test]
+    fn a_signal_ends_the_view_even_if_readings_take_longer_than_the_interval() {
+        let signals = Signals::catch_stops().unwrap();
+        let mut screen = Screen { terminal: None, signals };
+        let passed = Instant::now();
+        assert!(screen.wait(passed).unwrap(), "no signal has arrived");
+        kill_process(getpid(), Signal::TERM).unwrap();
+        while screen.signals.stops().is_empty() {
+            std::thread::yield_now();
+        }
+        assert!(!screen.wait(passed).unwrap());
+    }
 
     #[test]
     fn an_interval_is_between_a_tenth_of_a_second_and_an_hour() {
