@@ -34,7 +34,7 @@ const ACCEPTED: &[&str] = &[
     "names.toml", "routes.toml", "wildcard.toml",
     // A key contradicts another key.
     "backups.toml", "fork-many.toml", "law.toml", "limits-that-do-not-fit.toml", "pad.toml",
-    "sharing.toml", "tls.toml",
+    "sharing-pools.toml", "sharing.toml", "tls.toml",
     // A name is used twice, is not defined, or is not reached.
     "duplicates.toml", "families.toml", "large-requests-elsewhere.toml",
     "large-requests-without-tcp.toml", "large-requests-without-udp.toml", "listeners.toml",

@@ -401,9 +401,8 @@ impl Addresses {
     /// 4. `ingress`;
     /// 5. any other listener.
     ///
-    /// If several instances share `ingress`, and the target is a back end, then listeners that are
-    /// not shared take precedence in 2 to 5. So the response reaches the instance that sent the
-    /// request.
+    /// If the target is a back end, listeners that other instances do not share take precedence in
+    /// 2 to 5. So the response reaches the instance that sent the request.
     pub(crate) fn egress(
         &self,
         ingress: usize,
@@ -424,7 +423,7 @@ impl Addresses {
         let wanted = [recorded, self.routed(ingress, target.address), Some(ingress)];
         let mut ranked =
             wanted.into_iter().flatten().chain(0..self.listeners.len()).filter(reaches);
-        if backend_ref.is_some() && self.listeners[ingress].is_shared() {
+        if backend_ref.is_some() {
             let own = ranked.clone().find(|&i| !self.listeners[i].is_shared());
             return own.or_else(|| ranked.next());
         }

@@ -1,8 +1,8 @@
 //! Tests of instances that share an address and a secret, but no state.
 
 use crate::script::*;
-use tidegate_balance::Policy;
-use tidegate_proxy::{Listener, Mode};
+use tidegate_balance::{Policy, Pool};
+use tidegate_proxy::{EgressRoute, Health, Listener, Mode, PoolSettings, Probe};
 use tidegate_world::Seed;
 
 const OWN: [&str; 2] = ["192.0.2.11:5060", "192.0.2.12:5060"];
@@ -56,6 +56,29 @@ fn responses_reach_the_instance_of_their_request_and_the_dialog_belongs_to_all()
             }
         }
     }
+}
+
+// A response at the shared address could reach another instance.
+#[test]
+fn requests_and_probes_leave_from_the_own_address_whatever_the_order_and_the_route_are() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        let shared = Listener { shared: true, ..Listener::new(address(PROXY)) };
+        settings.listeners = vec![Listener::new(address(OWN[0])), shared];
+        let to = "0.0.0.0/0".parse().unwrap();
+        settings.egress_routes = vec![EgressRoute { to, listener: 1 }];
+        let health = Health { probe: Some(Probe::default()), ..Health::default() };
+        let pool = Pool::new("app", &[("a", address(BACKEND_A), 1)]);
+        settings.pools = vec![PoolSettings { health, ..PoolSettings::new(pool, Policy::Rr) }];
+    });
+    for (local, call) in [(OWN[0], "a"), (PROXY, "b")] {
+        let asked = one_at(&mut script, local, CALLER, &invite(call));
+        assert_eq!((asked.from, asked.to), (address(OWN[0]), address(BACKEND_A)), "{local}");
+    }
+    script.pass(Probe::default().interval);
+    let mut probes = script.sent();
+    probes.retain(|sent| sent.start().starts_with("OPTIONS"));
+    assert!(!probes.is_empty());
+    assert!(probes.iter().all(|probe| probe.from == address(OWN[0])), "{probes:#?}");
 }
 
 // The caller knows only the shared address, and its NAT lets only this address through.

@@ -1,6 +1,7 @@
 //! `[[listen]]`: the addresses at which SIP arrives.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use tidegate_proxy::{Disposal, Overload};
 use tidegate_world::Transport;
@@ -13,6 +14,27 @@ use super::tables::listen::{ListenDraft, Sharing};
 impl ListenDraft {
     fn sharing(&self) -> Sharing {
         self.shared.as_ref().map_or(Sharing::No, |shared| *shared.get_ref())
+    }
+
+    /// Returns the position of `shared` in the file if a response to a request from this listener
+    /// could reach another instance. If processes share a listener for connections, responses
+    /// return on the connection of their request.
+    pub(super) fn scatters_responses(&self) -> Option<Range<usize>> {
+        let is_stream = self.transport.as_ref().is_some_and(|by| by.get_ref().is_reliable());
+        let scatters = match self.sharing() {
+            Sharing::No => false,
+            Sharing::Hosts => true,
+            Sharing::Processes => !is_stream,
+        };
+        self.shared.as_ref().filter(|_| scatters).map(Spanned::span)
+    }
+
+    /// Returns whether a listener that is not shared has the same address family.
+    pub(super) fn has_unshared(&self, drafts: &[Self]) -> bool {
+        let family = |draft: &Self| draft.address.as_ref().map(|at| at.get_ref().is_ipv4());
+        drafts.iter().any(|other| {
+            other.sharing() == Sharing::No && family(other).is_none_or(|f| Some(f) == family(self))
+        })
     }
 
     /// Rejects a wildcard address without `advertise`. RFC 3261 §18.1.1: responses must arrive at
@@ -45,16 +67,12 @@ pub(super) fn check_sharing(
     overload: Option<&Overload>,
     report: &mut Report,
 ) {
-    let family = |draft: &ListenDraft| draft.address.as_ref().map(|at| at.get_ref().is_ipv4());
     for draft in drafts {
         let (Some(shared), Some(address)) = (&draft.shared, &draft.address) else { continue };
         if *shared.get_ref() == Sharing::No {
             continue;
         }
-        let is_own = |other: &&ListenDraft| {
-            other.sharing() == Sharing::No && family(other).is_none_or(|f| Some(f) == family(draft))
-        };
-        if !drafts.iter().any(|other| is_own(&other)) {
+        if !draft.has_unshared(drafts) {
             report.error(
                 shared.span(),
                 "a shared listener needs another listener, for this instance alone",

@@ -1,5 +1,5 @@
-//! Checks that every back end can be reached from a listener, and that no back end is a listener of
-//! this process.
+//! Checks that every back end can be reached from a listener at which its responses arrive, and
+//! that no back end is a listener of this process.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -14,11 +14,13 @@ use super::pool;
 use super::tables::listen::ListenDraft;
 use super::tables::pool::NO_WEBSOCKETS;
 
-/// Reports back ends that are listeners of this process, and back ends that no listener can reach.
+/// Reports back ends that are listeners of this process, and back ends that no listener can reach,
+/// or only listeners at which their responses could reach another instance.
 pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &mut Report) {
     pools.iter().for_each(|pool| check_listener(pool, listeners, report));
     for pool in pools {
         check_backends(pool, listeners, report);
+        check_shared(pool, listeners, report);
     }
 }
 
@@ -84,6 +86,42 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
     }
 }
 
+/// Reports the first back end of a pool that only shared listeners reach. `check_listener` checks
+/// the listener that a pool names.
+fn check_shared(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
+    // A listener that could not be read may be the one that reaches the back end.
+    let all_known = listeners.iter().all(|l| l.address.is_some() && l.transport.is_some());
+    if !all_known || pool.listener_name.is_some() {
+        return;
+    }
+    let transport = pool.reached_by(listeners);
+    for endpoint in pool.backends.iter().filter_map(|backend| backend.endpoint.as_ref()) {
+        let to = endpoint.get_ref().address();
+        let leads = |own: &&ListenDraft| {
+            bound(own, transport).is_some_and(|from| to.is_none_or(|to| reaches(from, to)))
+        };
+        let shared: Option<Vec<_>> = listeners
+            .iter()
+            .filter(leads)
+            .map(|own| Some((own, own.scatters_responses()?)))
+            .collect();
+        // Another check reports a listener without any unshared one of its address family.
+        let mut shared = shared.into_iter().flatten();
+        if let Some((_, shared)) = shared.find(|(own, _)| own.has_unshared(listeners)) {
+            let word = transport.name().to_ascii_lowercase();
+            return report.clash(
+                "only a shared listener can reach this back end",
+                (endpoint.span(), "its responses could reach another instance"),
+                (shared, "this listener is shared"),
+                format!(
+                    "add a `[[listen]]` with `transport = \"{word}\"` and an address that no other \
+                     instance has"
+                ),
+            );
+        }
+    }
+}
+
 /// Reports `large_requests` of a pool if no TCP listener has the IP address from which the pool's
 /// UDP requests leave, or if the pool does not use UDP.
 fn check_large(
@@ -133,8 +171,8 @@ fn may_reach(from: SocketAddr, pool: &pool::Draft) -> bool {
     })
 }
 
-/// Reports a pool whose listener is unknown, has another transport, is for WebSockets, or cannot
-/// reach one of the back ends of the pool.
+/// Reports a pool whose listener is unknown, has another transport, is for WebSockets, is shared,
+/// or cannot reach one of the back ends of the pool.
 fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
     let Some(wanted) = &pool.listener_name else { return };
     let Some(listener) = named(pool, listeners) else {
@@ -162,6 +200,14 @@ fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
             "a pool cannot use a listener for WebSockets",
             (wanted.span(), NO_WEBSOCKETS),
             (transport.span(), "its listener"),
+            "name another listener, or leave `listener` out",
+        );
+    }
+    if let Some(shared) = listener.scatters_responses() {
+        return report.clash(
+            "a pool cannot use a shared listener",
+            (wanted.span(), "responses of back ends could reach another instance"),
+            (shared, "its listener"),
             "name another listener, or leave `listener` out",
         );
     }

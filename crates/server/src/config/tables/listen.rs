@@ -99,11 +99,11 @@ table! {
     /// The other instances of Tidegate that listen at this address. `hosts`: instances on other
     /// machines, among which the network chooses (anycast, ECMP). `processes`: other processes of
     /// this user on this machine. All of these processes must have the same value. In both cases
-    /// there must also be a listener that is not shared. Tidegate sends requests to back ends from
-    /// the first listener that is not shared, so that a response reaches the instance that sent the
-    /// request. Every instance with the same keys can serve the requests of a call. With
-    /// `processes` the kernel neither separates new work from other messages nor drops messages for
-    /// Tidegate.
+    /// there must also be a listener that is not shared, with the transport of the pools. Tidegate
+    /// sends requests to back ends from the first listener that is not shared, so that a response
+    /// reaches the instance that sent the request. Every instance with the same keys can serve the
+    /// requests of a call. With `processes` the kernel neither separates new work from other
+    /// messages nor drops messages for Tidegate.
     shared: Sharing = Choice {
         words: &[("no", Sharing::No), ("hosts", Sharing::Hosts), ("processes", Sharing::Processes)],
         reserved: &[],
