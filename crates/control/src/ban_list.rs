@@ -15,6 +15,8 @@ pub struct BanList(Arc<Shared>);
 struct Shared {
     /// Incremented with every change of the bans.
     version: AtomicU64,
+    /// The number of the last command that has ended bans.
+    heard: AtomicU64,
     bans: Mutex<Bans>,
 }
 
@@ -23,6 +25,7 @@ impl BanList {
     pub fn new(count_max: usize) -> Self {
         Self(Arc::new(Shared {
             version: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
             bans: Mutex::new(Bans::new(count_max)),
         }))
     }
@@ -38,9 +41,20 @@ impl BanList {
         self.change(|bans| bans.prove(source))
     }
 
-    /// Ends the ban of a source. Returns false if the source was not banned.
-    pub fn lift(&self, now: Timestamp, source: u128) -> bool {
-        self.change(|bans| bans.lift(now, source))
+    /// Ends the bans of these sources, for the command with the number `order`. Returns false if
+    /// none of them was banned. Does nothing and returns false if another shard has already
+    /// executed the command. So a ban that was made after this remains.
+    pub fn lift(
+        &self,
+        now: Timestamp,
+        order: u64,
+        sources: impl IntoIterator<Item = u128>,
+    ) -> bool {
+        self.change(|bans| {
+            // The lock of the bans orders these accesses.
+            let is_new = self.0.heard.fetch_max(order, Ordering::Relaxed) < order;
+            is_new && sources.into_iter().fold(false, |any, source| bans.lift(now, source) | any)
+        })
     }
 
     /// Returns the bans in force, sorted by source.
@@ -132,8 +146,12 @@ mod tests {
         assert!(is_banned(&mut one) && is_banned(&mut other));
         assert_eq!(list.each(now), [ban]);
         assert_eq!(list.each(until), []);
-        assert!(list.lift(now, 7) && !list.lift(now, 7));
+        assert!(list.lift(now, 1, [7]) && !list.lift(now, 2, [7]));
         assert!(!is_banned(&mut one) && !is_banned(&mut other));
+        // Each shard executes a command, and the first one ends the ban.
+        assert!(list.ban(now, ban) && list.lift(now, 4, [8, 7]));
+        assert!(list.ban(now, ban) && !list.lift(now, 4, [8, 7]) && is_banned(&mut one));
+        assert!(list.lift(now, 5, [7]));
         for source in 0..4 {
             list.ban(now, Ban { source, ..ban });
         }

@@ -243,8 +243,10 @@ impl Part {
     /// Builds the core without the handling of connections. Packets use buffers from `pool`.
     pub fn core(self, pool: Pool) -> Server {
         let counters = Arc::clone(&self.counters.proxy);
+        let bans = self.settings.bans.clone();
         let proxy = Proxy::new(self.settings, self.counters.proxy, pool);
-        let proxy = Reconfigurable::new(proxy, self.config, self.registry, counters, self.prepared);
+        let Self { config, registry, prepared, .. } = self;
+        let proxy = Reconfigurable::new(proxy, config, registry, bans, counters, prepared);
         match self.host {
             None => Server::Plain(Box::new(proxy)),
             Some(host) => {

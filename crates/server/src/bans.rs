@@ -1,4 +1,4 @@
-//! The functions by which operators see and end bans of sources.
+//! The functions by which operators see the bans of sources, and shards end them.
 
 use std::net::IpAddr;
 
@@ -55,10 +55,11 @@ pub fn to_json(list: &BanList, now: Timestamp) -> Value {
     list.each(now).iter().map(ban).collect()
 }
 
-/// Ends the bans of the source with this address, and of the IPv6 networks that contain the
-/// address. Returns false if there is no such ban.
-pub fn lift(list: &BanList, now: Timestamp, address: IpAddr) -> bool {
-    networks_of(address).fold(false, |any, source| list.lift(now, source) | any)
+/// Returns whether the source with this address, or an IPv6 network that contains the address, is
+/// banned.
+pub(crate) fn is_banned(list: &BanList, now: Timestamp, address: IpAddr) -> bool {
+    let bans = list.each(now);
+    networks_of(address).any(|source| bans.iter().any(|ban| ban.source == source))
 }
 
 /// Formats a source: an IPv4 address, or an IPv6 network.
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_lists_and_lifts_bans() {
+    fn an_operator_lists_bans_and_finds_those_of_an_address() {
         let list = BanList::new(4);
         let now = Timestamp::from_nanos(1_000_000_000);
         let [v4, v6]: [IpAddr; 2] = ["192.0.2.1", "2001:db8::7"].map(|text| text.parse().unwrap());
@@ -115,8 +116,10 @@ mod tests {
             },
         ]);
         assert_eq!(to_json(&list, now), seen);
-        assert!(lift(&list, now, "2001:db8::1:2:3:4".parse().unwrap()));
-        assert!(!lift(&list, now, v6));
-        assert_eq!(to_json(&list, now).as_array().unwrap().len(), 1);
+        for address in [v4, v6, "2001:db8::1:2:3:4".parse().unwrap()] {
+            assert!(is_banned(&list, now, address), "{address}");
+            assert!(!is_banned(&list, now + Duration::from_secs(60), address), "{address}");
+        }
+        assert!(!is_banned(&list, now, "192.0.2.2".parse().unwrap()));
     }
 }

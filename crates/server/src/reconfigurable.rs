@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use tidegate_balance::BackendRegistry;
-use tidegate_proxy::{Counters, Proxy};
+use tidegate_control::BanList;
+use tidegate_proxy::{Counters, Proxy, networks_of};
 use tidegate_world::{Core, Timestamp, delegate};
 
 use crate::config::command::{Command, Laws, given, is_by_operator};
@@ -21,6 +22,7 @@ pub struct Reconfigurable {
     /// The servers that the DNS lists for the domains in `config`.
     found: Arc<Found>,
     registry: BackendRegistry,
+    bans: BanList,
     counters: Arc<Counters>,
     prepared: Prepared,
     /// The number of commands received so far.
@@ -29,17 +31,18 @@ pub struct Reconfigurable {
 
 impl Reconfigurable {
     /// Wraps `proxy`, which has the configuration `config` and counts events in `counters`. The
-    /// back ends of the proxy are in `registry`. `prepared` may contain configurations that the
-    /// sender of a reload command has already parsed.
+    /// back ends of the proxy are in `registry`, and its bans in `bans`. `prepared` may contain
+    /// configurations that the sender of a reload command has already parsed.
     pub(crate) fn new(
         proxy: Proxy,
         config: Arc<Config>,
         registry: BackendRegistry,
+        bans: BanList,
         counters: Arc<Counters>,
         prepared: Prepared,
     ) -> Self {
         let found = Arc::default();
-        Self { proxy, config, found, registry, counters, prepared, heard: 0 }
+        Self { proxy, config, found, registry, bans, counters, prepared, heard: 0 }
     }
 
     /// Returns the proxy.
@@ -57,6 +60,10 @@ impl Reconfigurable {
             }
             Command::AdminState(backend, admin_state) => {
                 self.registry.assign(now, self.heard, &backend, admin_state);
+                true
+            }
+            Command::Unban(address) => {
+                self.bans.lift(now, self.heard, networks_of(address));
                 true
             }
             Command::Reload(config) => {
@@ -135,11 +142,13 @@ impl Core for Reconfigurable {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::Duration;
 
+    use tidegate_control::{Ban, BanCause};
     use tidegate_world::Pool;
 
     use super::*;
-    use crate::config::command::{admin_state_text, call_text};
+    use crate::config::command::{admin_state_text, call_text, unban_text};
     use crate::testing::{SMALL, assemble};
 
     #[test]
@@ -156,14 +165,35 @@ mod tests {
             (Found::default().text(), [0, 0]),
             (servers.text(), [0, 0]),
             (admin_state_text("127.0.0.1:9", "drain"), [1, 0]),
-            (configuration, [2, 0]),
-            ("[overload]\nlaw = \"of a later version\"\n".to_owned(), [2, 1]),
+            (unban_text("192.0.2.1".parse().unwrap()), [2, 0]),
+            (configuration, [3, 0]),
+            ("[overload]\nlaw = \"of a later version\"\n".to_owned(), [3, 1]),
         ] {
             core.on_command(Timestamp::ZERO, command.as_bytes());
             let counts = [&in_force.operator_commands, &in_force.operator_commands_rejected];
             let counts = counts.map(|counter| counter.get());
             assert_eq!(counts, by_operators, "{command}");
         }
-        assert_eq!((in_force.commands.get(), in_force.commands_rejected.get()), (5, 1));
+        assert_eq!((in_force.commands.get(), in_force.commands_rejected.get()), (6, 1));
+    }
+
+    /// A regression: a recording did not contain the end of a ban by an operator, so its replay
+    /// dropped the requests of the source.
+    #[test]
+    fn a_command_ends_the_bans_of_a_source_and_of_its_networks() {
+        let configuration = SMALL.replace("127.0.0.1:0", "127.0.0.1:5060");
+        let config = Config::parse(Path::new("f"), configuration.as_bytes()).unwrap();
+        let assembly = assemble(&config);
+        let mut core = assembly.part(0).core(Pool::new());
+        let until = Timestamp::ZERO + Duration::from_secs(60);
+        let address = "2001:db8::7".parse().unwrap();
+        let sources: Vec<_> = networks_of(address).collect();
+        for &source in sources.iter().chain(&[1]) {
+            let ban = Ban { source, until, cause: BanCause::Rate, rate: 1, is_proven: false };
+            assert!(assembly.bans().ban(Timestamp::ZERO, ban));
+        }
+        core.on_command(Timestamp::ZERO, unban_text(address).as_bytes());
+        let bans = assembly.bans().each(Timestamp::ZERO);
+        assert_eq!(bans.iter().map(|ban| ban.source).collect::<Vec<_>>(), [1]);
     }
 }

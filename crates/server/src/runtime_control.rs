@@ -1,11 +1,12 @@
-//! Changes of a running process by operators: laws, administrative states of back ends, and the
-//! configuration.
+//! Changes of a running process by operators: laws, administrative states of back ends, bans, and
+//! the configuration.
 
 mod control_error;
 mod in_force;
 mod reload;
 mod wanted;
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -167,6 +168,16 @@ impl RuntimeControl {
             }
             _ => Err(ControlError::Ambiguous(names)),
         }
+    }
+
+    /// Ends the bans of the source with this address. Returns the number of the command.
+    ///
+    /// # Errors
+    /// Returns an error when the command cannot be sent.
+    pub fn unban(&self, address: IpAddr) -> Result<u64, ControlError> {
+        let mut wanted = self.wanted();
+        self.give(&mut wanted, command::unban_text(address).as_bytes())?;
+        Ok(wanted.given)
     }
 
     /// Returns and removes the warnings about the configurations of reloads that all shards have

@@ -528,7 +528,7 @@ mod tests {
         assert_eq!([0, 2, 99].map(&mut list), [Some(1), None, None]);
         assert!(bans.ban(at(99), ban(2, 10_000)));
         assert_eq!([100, 102, 199, 200].map(&mut list), [Some(2), None, None, Some(1)]);
-        assert!(bans.lift(at(200), ban(2, 0).source));
+        assert!(bans.lift(at(200), 1, [ban(2, 0).source]));
         assert_eq!(list(201), Some(0));
     }
 }

@@ -310,7 +310,7 @@ fn an_operator_sees_and_lifts_bans_and_shards_share_them() {
         settings.bans = bans.clone();
     });
     assert!(other.send(CALLER, &invite("other")).is_empty());
-    assert!(bans.lift(script.now, caller));
+    assert!(bans.lift(script.now, 1, [caller]));
     assert_eq!(other.send(CALLER, &invite("again")).len(), 1);
     script.pass(Duration::from_secs(1));
     assert_eq!(script.send(CALLER, &invite("again")).len(), 1);

@@ -43,7 +43,7 @@ pub(super) fn router(controls: Controls) -> Router {
         json(StatusCode::OK, &bans::to_json(&banned.bans, banned.clock.now()))
     };
     let lift = move |Extension(Peer(peer)): Extension<Peer>, Path(address): Path<String>| async move {
-        lift(&lifted, peer, &address)
+        lift(&lifted, peer, &address).await
     };
     let (kept, calls) = (Arc::clone(&controls), calls::router(controls));
     let rejections =
@@ -113,21 +113,21 @@ fn in_words(overload: &Overload) -> String {
 }
 
 /// Ends the bans of the source with this address. Responds with the remaining bans.
-fn lift(controls: &Controls, peer: SocketAddr, address: &str) -> Response {
-    let now = controls.clock.now();
-    let lifted = match address.parse() {
-        Err(_) => Err((StatusCode::BAD_REQUEST, format!("{address} is not an IP address"))),
-        Ok(source) if bans::lift(&controls.bans, now, source) => Ok(()),
-        Ok(_) => Err((StatusCode::NOT_FOUND, format!("{address} is not banned"))),
+async fn lift(controls: &Controls, peer: SocketAddr, address: &str) -> Response {
+    let asked = AuditedRequest::by_admin(peer, format!("unban {address}"));
+    let (status, why) = match address.parse() {
+        Err(_) => (StatusCode::BAD_REQUEST, format!("{address} is not an IP address")),
+        Ok(source) if bans::is_banned(&controls.bans, controls.clock.now(), source) => {
+            let command = controls.runtime_control.unban(source);
+            return match await_applied(controls, asked, command).await {
+                Ok(status) => json(status, &bans::to_json(&controls.bans, controls.clock.now())),
+                Err(rejected) => *rejected,
+            };
+        }
+        Ok(_) => (StatusCode::NOT_FOUND, format!("{address} is not banned")),
     };
-    let why = lifted.as_ref().map_err(|(_, why)| why);
-    controls
-        .audit_log
-        .tell(AuditedRequest::by_admin(peer, format!("unban {address}")), Outcome::of(&why));
-    match lifted {
-        Ok(()) => json(StatusCode::OK, &bans::to_json(&controls.bans, now)),
-        Err((status, why)) => text(status, format!("{why}\n")),
-    }
+    controls.audit_log.tell(asked, Outcome::Not(why.clone()));
+    text(status, format!("{why}\n"))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Commands: changes that an operator makes to a running process, in the syntax of the
 //! configuration.
 //!
-//! There are five kinds, which the reader distinguishes by their tables:
+//! There are six kinds, which the reader distinguishes by their tables:
 //!
 //! - a whole configuration, of which the shards apply only the pools and routes;
 //! - `[duty]`, which sets the administrative state of a back end;
+//! - `[unban]`, which ends the bans of a source;
 //! - `[call]`, which asks for the call table entries of a call;
 //! - `[[found]]`, which lists the servers of domains that the DNS has returned;
 //! - `[overload]`, which changes the laws of overload control.
@@ -20,6 +21,7 @@
 mod asked;
 mod json;
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use serde_json::Value;
@@ -32,7 +34,7 @@ use super::document::Document;
 use super::keys::table;
 use super::knob::Table;
 use super::section::Section;
-use super::shape::{Choice, Text};
+use super::shape::{Choice, Text, Wrong};
 use super::tables::listen::LISTEN;
 use super::tables::overload::OVERLOAD;
 use super::{Config, Found, overload};
@@ -41,6 +43,7 @@ pub use asked::asked;
 
 static COMMAND: Table = Table { tables: &[&OVERLOAD], ..Table::EMPTY };
 static ADMIN_STATE_COMMAND: Table = Table { tables: &[&ADMIN_STATE], ..Table::EMPTY };
+static UNBAN_COMMAND: Table = Table { tables: &[&UNBAN], ..Table::EMPTY };
 static CALL_COMMAND: Table = Table { tables: &[&CALL], ..Table::EMPTY };
 
 table! {
@@ -68,6 +71,17 @@ table! {
     }, Required;
 }
 
+table! {
+    /// A source whose bans end.
+    pub(super) static UNBAN: "[unban]" 1..=1, Live, [] => UnbanTable, UnbanDraft;
+
+    /// The address of the source.
+    address: IpAddr = Text::new(
+        "an IP address",
+        |text| text.parse::<IpAddr>().map_err(|_| Wrong::from("not an IP address")),
+    ), Required;
+}
+
 /// A command to a shard.
 #[derive(Debug)]
 pub enum Command {
@@ -75,6 +89,9 @@ pub enum Command {
     Laws(Box<Laws>),
     /// Set the administrative state of a back end.
     AdminState(String, AdminState),
+    /// End the bans of the source with this address, and of the IPv6 networks that contain the
+    /// address.
+    Unban(IpAddr),
     /// Apply the pools and routes of this configuration.
     Reload(Box<Config>),
     /// Use these servers as back ends. The DNS lists them for the domains in pools.
@@ -108,7 +125,8 @@ impl From<Diagnostics> for Rejected {
 }
 
 /// Reads a command to a shard: the text that [`overload_toml`](super::overload_toml),
-/// [`admin_state_text`], [`call_text`] or [`Found::text`] returned, or the text of a configuration.
+/// [`admin_state_text`], [`unban_text`], [`call_text`] or [`Found::text`] returned, or the text of
+/// a configuration.
 ///
 /// # Errors
 /// Returns an error when the command is invalid. This happens only if another version of Tidegate
@@ -126,6 +144,13 @@ pub fn given(text: &[u8]) -> Result<Command, Diagnostics> {
         let AdminStateTable { backend, admin_state } =
             read_only(&document, &ADMIN_STATE_COMMAND, read)?;
         return Ok(Command::AdminState(backend, admin_state));
+    }
+    if document.table().contains_key(UNBAN.name) {
+        let read = |section: &Section<'_, '_>, report: &mut Report| {
+            UnbanDraft::read(section, report).finish()
+        };
+        let UnbanTable { address } = read_only(&document, &UNBAN_COMMAND, read)?;
+        return Ok(Command::Unban(address));
     }
     if document.table().contains_key("found")
         && let Some(found) = str::from_utf8(text).ok().and_then(Found::given)
@@ -177,6 +202,11 @@ pub fn admin_state_text(backend: &str, admin_state: &str) -> String {
     format!("[duty]\nbackend = {}\nduty = {}\n", Value::from(backend), Value::from(admin_state))
 }
 
+/// Returns the command that ends the bans of the source with this address.
+pub(crate) fn unban_text(address: IpAddr) -> String {
+    format!("[unban]\naddress = \"{address}\"\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,6 +228,18 @@ mod tests {
         let wrong = given(admin_state_text("a\"b", "rest").as_bytes()).unwrap_err().to_string();
         assert!(wrong.contains("`duty` cannot be `rest`"), "{wrong}");
         assert!(given(b"[duty]\nduty = \"drain\"\n").is_err());
+    }
+
+    #[test]
+    fn an_unban_command_names_an_address() {
+        for address in ["192.0.2.1", "2001:db8::7"] {
+            let address: IpAddr = address.parse().unwrap();
+            let Ok(Command::Unban(named)) = given(unban_text(address).as_bytes()) else {
+                panic!("{address}")
+            };
+            assert_eq!(named, address);
+        }
+        assert!(given(b"[unban]\naddress = \"nobody\"\n").is_err());
     }
 
     #[test]
