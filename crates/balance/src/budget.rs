@@ -31,6 +31,11 @@ impl RetryBudget {
         self.saved = (self.saved + 1).min(TRIES_MAX * REQUESTS_PER_TRY);
     }
 
+    /// Returns whether a retry is left.
+    pub fn has_retry(&self) -> bool {
+        self.saved >= REQUESTS_PER_TRY
+    }
+
     /// Takes one retry from the budget. Returns false if none is left.
     pub fn take(&mut self) -> bool {
         let left = self.saved.checked_sub(REQUESTS_PER_TRY);
@@ -46,7 +51,9 @@ mod tests {
     #[test]
     fn a_fifth_of_the_requests_may_be_tried_again_after_a_few_at_the_start() {
         let mut budget = RetryBudget::default();
+        assert!(budget.has_retry());
         assert_eq!((0..100).filter(|_| budget.take()).count(), 20);
+        assert!(!budget.has_retry());
         let tries = (0..1000).filter(|_| {
             budget.earn();
             budget.take()

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_balance::Backend;
 use tidegate_control::Tier;
 use tidegate_sip::{Message, Method};
-use tidegate_world::Transport;
+use tidegate_world::{Timestamp, Transport};
 
 use crate::message::request::category_of_new;
 use crate::routing::commit::move_call;
@@ -26,8 +27,8 @@ const SATURATED: Duration = Duration::from_secs(1);
 
 /// Sends the request to another target after a target has sent a 503. The cause of the 503 may be
 /// the callee, and other targets would then reject the request too. So only the first failover of a
-/// request is free, and further ones use the failover budget of the pool. Returns whether the
-/// request was sent.
+/// request is free, and further ones use the failover budget of the pool. A failover for which no
+/// target is left costs nothing. Returns whether the request was sent.
 pub(crate) fn try_after_rejection(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -37,14 +38,13 @@ pub(crate) fn try_after_rejection(
     let Some((pool, _)) = live.choice.filter(|_| !is_first) else {
         return try_next(step, context, live);
     };
-    if !may_try(step.snapshot, context, live, pool) {
+    if !step.routing.picker_mut(pool).retries().has_retry() {
+        if has_other(step, context, live, pool) {
+            step.counters().failovers_denied.add(1);
+        }
         return false;
     }
-    if !step.routing.picker_mut(pool).retries().take() {
-        step.counters().failovers_denied.add(1);
-        return false;
-    }
-    try_next(step, context, live)
+    try_next(step, context, live) && step.routing.picker_mut(pool).retries().take()
 }
 
 /// Sends the request to another target after the target of the branch at `index` has sent no
@@ -198,31 +198,15 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
     if !may_try(step.snapshot, context, live, pool) {
         return false;
     }
-    let snapshot = step.snapshot;
-    // A back end of several pools has one reference for each of them.
-    //
-    // RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with an
-    // ongoing transaction, but the request does not match that transaction (based on the matching
-    // rules in Section 17.2.3), the UAS core SHOULD generate a 482 (Loop Detected) response".
-    let had = |pool: u16, i: usize| {
-        let first = snapshot.first(BackendRef { pool, backend: i as u16 });
-        let mut tried = context.branches.iter().filter_map(|branch| branch.backend_ref);
-        tried.any(|backend_ref| snapshot.first(backend_ref) == first)
-    };
+    let (now, snapshot) = (step.now, step.snapshot);
     let pools = snapshot.and_backups(pool).filter(|&pool| stands_in(snapshot, pool));
     let pools: SmallVec<[u16; 4]> = pools.collect();
-    let is_rejected = live.is_rejected;
     let demand = Some(demand_of(context.method, live.has_priority));
     let category = category_of_new(context.method, live.has_priority);
-    let (now, next_hops) = (step.now, &snapshot.next_hops);
     let other = pools.into_iter().find_map(|pool| {
         let key = key_in(step, pool, context, live)?;
         let chosen = select_in(step, pool, key, demand, category, |i, backend| {
-            let is_saturated = match is_rejected {
-                true => backend.has_rejected(now, SATURATED),
-                false => backend.was_overloaded(now, SATURATED),
-            };
-            !had(pool, i) && !is_saturated && !next_hops.is_restricted(now, backend.address())
+            may_have(now, snapshot, context, live, (pool, i), backend)
         });
         chosen.ok()
     });
@@ -235,6 +219,47 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
     let Ok(hop) = toward(step, backend_ref, context.call) else { return false };
     let mut hop = NextHop { choice: live.choice, held, admission, ..hop };
     start_again(step, context, live, &mut hop)
+}
+
+/// Returns whether [`try_in_pool`] would find another back end for the request. Counts nothing.
+fn has_other(step: &Step<'_>, context: &Context, live: &Live, pool: u16) -> bool {
+    let (now, snapshot) = (step.now, step.snapshot);
+    let demand = demand_of(context.method, live.has_priority);
+    let mut pools = snapshot.and_backups(pool).filter(|&pool| stands_in(snapshot, pool));
+    may_try(snapshot, context, live, pool)
+        && pools.any(|pool| {
+            let mut backends = snapshot.pool(pool).pool.backends().iter().enumerate();
+            backends.any(|(i, backend)| {
+                backend.is_up(now)
+                    && backend.has_headroom(now, demand)
+                    && may_have(now, snapshot, context, live, (pool, i), backend)
+            })
+        })
+}
+
+/// Returns whether the request may fail over to a back end, which is given with its pool and its
+/// index in this pool, as far as the back end is up and has headroom.
+fn may_have(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    context: &Context,
+    live: &Live,
+    (pool, index): (u16, usize),
+    backend: &Backend,
+) -> bool {
+    // A back end of several pools has one reference for each of them.
+    //
+    // RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with an
+    // ongoing transaction, but the request does not match that transaction (based on the matching
+    // rules in Section 17.2.3), the UAS core SHOULD generate a 482 (Loop Detected) response".
+    let first = snapshot.first(BackendRef { pool, backend: index as u16 });
+    let mut tried = context.branches.iter().filter_map(|branch| branch.backend_ref);
+    let had = tried.any(|backend_ref| snapshot.first(backend_ref) == first);
+    let is_saturated = match live.is_rejected {
+        true => backend.has_rejected(now, SATURATED),
+        false => backend.was_overloaded(now, SATURATED),
+    };
+    !had && !is_saturated && !snapshot.next_hops.is_restricted(now, backend.address())
 }
 
 /// Returns the key by which the policy of a pool selects a back end for the request of a context,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::limited::{forwarded, limited_with, ms};
 use crate::script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, request};
-use tidegate_balance::{Backend, Learning, Limits, Policy, Pool, RateLearning, State};
+use tidegate_balance::{AdminState, Backend, Learning, Limits, Policy, Pool, RateLearning, State};
 use tidegate_control::Reason;
 use tidegate_proxy::{Mode, PoolSettings};
 
@@ -233,6 +233,31 @@ fn a_call_that_all_reject_is_tried_twice_and_further_within_a_budget() {
     }
     assert!((2 * 500 + 100..=2 * 500 + 100 + 20).contains(&tries), "{tries}");
     assert_eq!(s.counters.failovers_denied.get(), 3 * 500 - tries as u64);
+}
+
+/// A failover for which no back end is left uses no budget, and the budget does not deny it.
+#[test]
+fn a_failover_without_a_target_costs_nothing() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        let backends = [BACKEND_A, BACKEND_B, BACKEND_C].map(|at| (at, address(at), 1));
+        settings.pools = vec![PoolSettings::new(Pool::new("app", &backends), Policy::Rr)];
+    });
+    let last = Arc::clone(&s.backends.backends()[2]);
+    let tries = |s: &mut Script, calls: usize| -> usize {
+        let rejected = (0..calls).map(|_| {
+            let tries = call(s, STRANGER, "own", rejection);
+            // No back end has rejected a request recently.
+            s.pass(ms(1000));
+            s.sent();
+            tries
+        });
+        rejected.sum()
+    };
+    last.set_admin_state(s.now, AdminState::Maintenance);
+    assert_eq!(tries(&mut s, 500), 2 * 500);
+    last.set_admin_state(s.now, AdminState::InService);
+    assert_eq!(tries(&mut s, 20), 3 * 20, "the budget is full");
+    assert_eq!(s.counters.failovers_denied.get(), 0);
 }
 
 /// The transport reports that nothing listens at any back end. One back end is tried nevertheless.
