@@ -64,7 +64,8 @@ const WITH_NEW_MAX: f64 = 2.0;
 const RESTRAINED_KEPT: f64 = 0.95;
 
 /// Time after the start of a restriction in which a peer may send too many requests without a
-/// violation.
+/// violation. The restriction may begin before an overload, as soon as the law sets any limit. A
+/// peer that is told under `rate` that there is no overload has this time when an overload begins.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Time for which an agreed algorithm is kept.
@@ -597,16 +598,18 @@ impl Upstream {
         self.told.tell(now, algorithm, value)
     }
 
-    pub(super) fn view(&self, key: Option<u128>) -> PeerView {
+    /// Returns the state of the peer `key`. Without an overload nothing limits the peer, even if no
+    /// response has told it so since the overload ended.
+    pub(super) fn view(&self, key: Option<u128>, is_overloaded: bool) -> PeerView {
         PeerView {
             key,
             standing: self.standing(),
             algorithm: self.algorithm(),
-            value: self.told.value(),
+            value: if is_overloaded { self.told.value() } else { 0 },
             original_cps: self.original_cps,
             claimed_cps: self.claimed.map(|(cps, _)| cps),
             is_doubted: self.is_doubted,
-            granted_cps: self.granted_cps,
+            granted_cps: if is_overloaded { self.granted_cps } else { f64::INFINITY },
             rejected: self.rejected,
         }
     }

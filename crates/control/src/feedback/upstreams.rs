@@ -350,12 +350,13 @@ impl Upstreams {
     /// Returns the state of the peer `key`, or `None` if it is not in the table.
     pub fn peer(&self, key: u128) -> Option<PeerView> {
         let slot = self.peers.find(key)?;
-        Some(self.peers.get(slot).view(Some(key)))
+        Some(self.peers.get(slot).view(Some(key), self.is_overloaded()))
     }
 
     /// Returns the states of all peers in the table.
     pub fn peers(&self) -> impl Iterator<Item = PeerView> + '_ {
-        self.peers.iter().map(|(key, peer)| peer.view(key))
+        let is_overloaded = self.is_overloaded();
+        self.peers.iter().map(move |(key, peer)| peer.view(key, is_overloaded))
     }
 }
 

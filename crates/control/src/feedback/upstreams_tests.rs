@@ -163,6 +163,26 @@ fn rfc7339_5_1_without_overload_a_peer_is_told_that_there_is_none() {
     let told = plant.peers[0].told.unwrap();
     assert_eq!((told.value, told.validity), (0, Duration::ZERO));
     assert!(!plant.upstreams.is_overloaded());
+    let peer = plant.upstreams.peer(0).unwrap();
+    assert_eq!((peer.value, peer.granted_cps), (0, f64::INFINITY));
+}
+
+/// A regression: operators saw the last value of an overload until the next request of the peer.
+#[test]
+fn a_peer_that_stops_calling_in_an_overload_is_shown_without_a_limit_afterwards() {
+    for settings in [UpstreamSettings::default(), by_rate()] {
+        let mut plant = plant(settings, 1.0, 50.0, &[(100.0, OBEDIENT)]);
+        plant.run(5);
+        let peer = plant.upstreams.peer(0).unwrap();
+        assert!(peer.value > 0 && peer.granted_cps.is_finite(), "{peer:?}");
+        // No further request arrives, so no response tells the peer that the overload is over.
+        plant.peers[0].cps = 0.0;
+        plant.ends.clear();
+        plant.run(4);
+        let peer = plant.upstreams.peer(0).unwrap();
+        assert_eq!((peer.value, peer.granted_cps), (0, f64::INFINITY));
+        assert!(plant.peers[0].told.unwrap().value > 0);
+    }
 }
 
 // RFC 7339 §5.1: "the server MUST choose one algorithm from the list of algorithms in the "oc-algo"
