@@ -9,6 +9,7 @@ use tidegate_sip::{Message, Method};
 use tidegate_world::{Timestamp, Transport};
 
 use crate::message::request::category_of_new;
+use crate::pushback::next_hops::Obedience;
 use crate::routing::commit::move_call;
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::select::{Selected, choice_key, demand_of, select_in};
@@ -259,7 +260,9 @@ fn may_have(
         true => backend.has_rejected(now, SATURATED),
         false => backend.was_overloaded(now, SATURATED),
     };
-    !had && !is_saturated && !snapshot.next_hops.is_restricted(now, backend.address())
+    let obeys = snapshot.pool(pool).obedience != Obedience::Never;
+    let is_restricted = obeys && snapshot.next_hops.is_restricted(now, backend.address());
+    !had && !is_saturated && !is_restricted
 }
 
 /// Returns the key by which the policy of a pool selects a back end for the request of a context,

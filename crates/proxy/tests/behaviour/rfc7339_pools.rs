@@ -116,6 +116,41 @@ fn a_reload_that_ends_the_probes_ends_a_restriction_that_needs_a_proof() {
     assert_eq!(sent(&calls(&mut scene.script, "b", 10)), 10);
 }
 
+/// RFC 3263 §4.3: "For SIP requests, failure occurs if the transaction layer reports a 503 error response".
+/// A restriction that one pool obeys holds back no failover of another pool that never obeys.
+#[test]
+fn a_pool_that_never_obeys_fails_over_to_a_restricted_back_end() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].obedience = Obedience::Always;
+        let backends = settings.pools[0].pool.backends().to_vec();
+        let emergency = tidegate_balance::Pool::of("emergency", backends);
+        let emergency = PoolSettings::new(emergency, Policy::Rr);
+        settings.pools.push(PoolSettings { obedience: Obedience::Never, ..emergency });
+        let rule = |methods: &[&str], pool| Rule {
+            from: Senders::Any,
+            methods: methods.iter().map(ToString::to_string).collect(),
+            domains: Vec::new(),
+            to: RuleTarget::Pool(pool),
+        };
+        settings.rules = vec![rule(&["MESSAGE"], 0), rule(&[], 1)];
+    });
+    for (call, at, percent) in [("a", BACKEND_A, 0), ("b", BACKEND_B, 100)] {
+        let text = request("MESSAGE", "sip:bob@192.0.2.1", call, 1, "");
+        let sent = script.one(CALLER, &text);
+        assert_eq!(sent.to, address(at));
+        script.send(at, &telling(&sent, "200 OK", &value("loss", percent, 1)));
+    }
+    let mut invite_to = |from: &str, text: &str| {
+        let sent = script.send(from, text);
+        let invite = sent.into_iter().find(|sent| sent.start().starts_with("INVITE"));
+        invite.expect("it goes to a back end")
+    };
+    let first = invite_to(CALLER, &invite("c"));
+    assert_eq!(first.to, address(BACKEND_A));
+    let second = invite_to(BACKEND_A, &first.answer("503 Service Unavailable"));
+    assert_eq!(second.to, address(BACKEND_B));
+}
+
 /// Returns a proxy with a second pool, in which [`BACKEND_C`] gets the requests of the other back
 /// ends.
 fn with_media(obedience: Obedience) -> Script {
