@@ -178,8 +178,9 @@ fn check_restriction(
     snapshot.admit(now, backend_ref, address, input.request.category())
 }
 
-/// Checks a request to an address outside the pools. A back end may have this address too. Then its
-/// overload restriction must admit the request. Returns `None` if no back end has the address.
+/// Checks a request to an address outside the pools, or to a contact of a user. A back end may have
+/// this address too. Then its overload restriction must admit the request. Returns `None` if no
+/// back end has the address.
 ///
 /// RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the
 /// current "oc" and "oc-algo" parameter values from that particular downstream server." §5.4: "The
@@ -341,12 +342,14 @@ fn send_to_user(
     if from.is_none() {
         check_transaction_room(step, input.room)?;
     }
+    let admission = check_outside(step, input, target.address)?;
     let call = enter_outward_call(step, input, from)?;
     let others = input.request.targets.iter().skip(1).copied().collect();
     let is_user = from.is_none();
     // Without transactions a CANCEL would need the same look-up again.
     let hop = NextHop::to(target, Tier::Stateful);
-    Ok(NextHop { backend_ref: from, call, others, is_user, toward_backend: is_user, ..hop })
+    let toward_backend = is_user;
+    Ok(NextHop { backend_ref: from, call, others, is_user, toward_backend, admission, ..hop })
 }
 
 /// Returns the call entry of a request to a target outside the pools, or [`CallRef::NONE`]. An

@@ -252,6 +252,11 @@ impl Live {
         self.source.as_deref().copied().unwrap_or(back.remote)
     }
 
+    /// Returns whether the request has no To-tag.
+    pub(crate) fn is_outside(&self) -> bool {
+        dialog_tags(&self.request).is_some_and(|(_, to)| to.is_empty())
+    }
+
     /// Returns the Request-URIs for the targets, if these are contacts of a user.
     pub(crate) fn contacts(&self) -> Option<&Contacts> {
         self.further.as_ref()?.contacts.as_deref()
@@ -297,8 +302,7 @@ impl Context {
 
     /// Returns whether the request has no To-tag and may still get a final response.
     pub(crate) fn awaits_outside(&self) -> bool {
-        let tags = self.live.as_ref().and_then(|live| dialog_tags(&live.request));
-        tags.is_some_and(|(_, to)| to.is_empty())
+        self.live.as_ref().is_some_and(|live| live.is_outside())
     }
 
     /// Returns the time at which the next timer of the context expires.

@@ -5,11 +5,13 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_balance::Backend;
 use tidegate_control::Tier;
+use tidegate_control::feedback::Category;
 use tidegate_sip::{Message, Method};
 use tidegate_world::{Timestamp, Transport};
 
 use crate::message::request::category_of_new;
-use crate::pushback::next_hops::Obedience;
+use crate::pushback::next_hops::{Admission, Obedience};
+use crate::rejection::Rejection;
 use crate::routing::commit::move_call;
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::select::{Selected, choice_key, demand_of, select_in};
@@ -174,15 +176,20 @@ pub(super) fn retry_by_udp(
 /// RFC 3263 §4.3: "If a failure occurs, the client SHOULD create a new request, which is identical
 /// to the previous, but has a different value of the Via branch ID than the previous (and therefore
 /// constitutes a new SIP transaction)."
+///
+/// A target that is a back end is left out if its overload restriction does not admit the request.
 fn try_named(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> bool {
     while is_undecided(context, live)
         && let Some(target) = live.further.as_mut().and_then(|further| further.others.pop_front())
     {
         let backend_ref = context.branches.first().and_then(|branch| branch.backend_ref);
         let call = context.call;
-        let mut hop = NextHop { backend_ref, call, ..NextHop::to(target, Tier::Stateful) };
-        if start_again(step, context, live, &mut hop) {
-            return true;
+        if let Ok(admission) = admit_at(step, context, live, &target) {
+            let hop = NextHop::to(target, Tier::Stateful);
+            let mut hop = NextHop { backend_ref, call, admission, ..hop };
+            if start_again(step, context, live, &mut hop) {
+                return true;
+            }
         }
         if let Some(contacts) = live.further.as_mut().and_then(|further| further.contacts.as_mut())
         {
@@ -190,6 +197,28 @@ fn try_named(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> boo
         }
     }
     false
+}
+
+/// Checks that the overload restriction of the back end at `target` admits the request of a
+/// context. Returns `None` if no back end has this address.
+///
+/// RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the
+/// current "oc" and "oc-algo" parameter values from that particular downstream server." §5.4: "The
+/// scope of overload control applies to unique combinations of IP and port values."
+fn admit_at(
+    step: &Step<'_>,
+    context: &Context,
+    live: &Live,
+    target: &Target,
+) -> Result<Option<Admission>, Rejection> {
+    let Step { now, snapshot, .. } = *step;
+    let category = match live.is_outside() {
+        true => category_of_new(context.method, live.has_priority),
+        false => Category::Ongoing,
+    };
+    let backend_ref = snapshot.addresses.backend_ref(target.address);
+    let admit = |backend_ref| snapshot.admit(now, backend_ref, target.address, category);
+    backend_ref.map(admit).transpose()
 }
 
 /// Sends the request to another back end of its pool or of the backup pools, if one may take the

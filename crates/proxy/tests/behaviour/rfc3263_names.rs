@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::rfc7339_client::{telling, value};
-use crate::script::{BACKEND_A, CALLER, Script, Sent, address, request};
+use crate::rfc7339_client::{OFFER, calls, obeying, telling, value};
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, Script, Sent, address, request};
 use tidegate_balance::{Backend, Endpoint, GENERATIONS_MAX, Named, Policy, Pool};
 use tidegate_proxy::{Choice, DropReason, Listener, Mode, Obedience, PoolSettings};
 use tidegate_world::{
@@ -157,6 +157,36 @@ fn a_target_that_fails_is_followed_by_the_next() {
     let sent = s.send("203.0.113.1:5071", &rejected);
     let next: Vec<_> = sent.iter().filter(|sent| sent.start().starts_with("INVITE")).collect();
     assert_eq!(next[0].to.to_string(), "203.0.113.2:5072");
+}
+
+/// RFC 7339 §5.4: "The scope of overload control applies to unique combinations of IP and port values."
+/// §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the current "oc"
+/// and "oc-algo" parameter values from that particular downstream server." The second server of the name
+/// is a back end.
+#[test]
+fn a_restriction_also_applies_to_the_further_addresses_of_a_name() {
+    for (percent, next) in [(0, BACKEND_B), (100, "203.0.113.3:5073")] {
+        let mut s = obeying(Mode::Transaction);
+        for told in calls(&mut s, "a", 2).into_iter().flatten() {
+            let percent = if told.to == address(BACKEND_B) { percent } else { 0 };
+            let response = telling(&told, "486 Busy Here", &value("loss", percent, 1));
+            s.send(&told.to.to_string(), &response);
+        }
+        s.send(BACKEND_A, &call("INVITE", "sip:carol@example.org"));
+        let [one, two, three] = ["one.example.org", "two.example.org", "three.example.org"];
+        let servers = [(10, one, 5071), (20, two, 5070), (30, three, 5073)];
+        let hosts = [(one, [203, 0, 113, 1]), (two, [10, 0, 0, 2]), (three, [203, 0, 113, 3])];
+        answer(&mut s, &servers, &hosts);
+        // Another request finds all servers.
+        s.pass(Duration::from_millis(1));
+        let again = call("INVITE", "sip:carol@example.org").replace("Call-ID: c", "Call-ID: d");
+        let first = forwarded(s.send(BACKEND_A, &again.replace("z9hG4bK-c", "z9hG4bK-d")));
+        assert_eq!(to(&first), ["203.0.113.1:5071"]);
+        let sent = s.send("203.0.113.1:5071", &first[0].answer("503 Service Unavailable"));
+        let sent = sent.into_iter().find(|sent| sent.start().starts_with("INVITE")).unwrap();
+        assert_eq!(sent.to.to_string(), next);
+        assert_eq!(sent.all("Via")[0].ends_with(OFFER), next == BACKEND_B, "{}", sent.text);
+    }
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::rfc7339_client::{OFFER, calls, telling, value};
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Script, Sent, address, invite, request};
 use tidegate_balance::Policy;
-use tidegate_proxy::{Listener, Mode, Rule, RuleTarget, Senders};
+use tidegate_proxy::{Listener, Mode, Obedience, Rule, RuleTarget, Senders};
 use tidegate_world::{
     ConnectionId, Core, Flow, LookupKind, QueryAnswer, QueryId, Question, Received, Transport,
 };
@@ -95,6 +96,33 @@ fn a_strangers_request_waits_for_the_look_up_and_goes_to_the_contact() {
         statuses(&s.send(CALLER, &call("c"))).contains(&"100"),
         "a copy matches the transaction"
     );
+}
+
+/// RFC 7339 §5.4: "The scope of overload control applies to unique combinations of IP and port values."
+/// §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the current "oc"
+/// and "oc-algo" parameter values from that particular downstream server."
+#[test]
+fn a_restriction_also_applies_to_a_contact_at_the_address_of_a_back_end() {
+    for percent in [0, 100] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            settings.pools[0].mode = Mode::Transaction;
+            settings.pools[0].obedience = Obedience::Always;
+            settings.rules.insert(0, users("example.com"));
+        });
+        for told in calls(&mut s, "a", 2).into_iter().flatten() {
+            let response = telling(&told, "486 Busy Here", &value("loss", percent, 1));
+            s.send(&told.to.to_string(), &response);
+        }
+        s.send(CALLER, &call("c"));
+        let contact = format!("sip:alice@{BACKEND_B}");
+        let sent = beyond_trying(answer(&mut s, ALICE, found(&[contact.as_str()])));
+        if percent == 100 {
+            assert_eq!(statuses(&sent), ["503"]);
+        } else {
+            assert_eq!(sent[0].to, address(BACKEND_B));
+            assert!(sent[0].all("Via")[0].ends_with(OFFER), "{}", sent[0].text);
+        }
+    }
 }
 
 /// A regression: if no listener reached the first contact, the call got 404.
