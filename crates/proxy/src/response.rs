@@ -110,9 +110,10 @@ fn try_response(
             step.routing.tiering.note(Tier::Stateful);
             let method = passage.cseq.method;
             let sent = handle.and_then(|handle| transactions.get(handle));
-            let owner = owner(snapshot, sent, &branch, source, present);
-            record_alive(now, snapshot, owner);
+            let owner = owner(snapshot, sent, &branch, source, backend_ref);
             read_feedback(now, snapshot, owner, source, passage);
+            let owner = owner.filter(|_| present.is_some());
+            record_alive(now, snapshot, owner);
             let is_outside = || sent.is_some_and(Context::awaits_outside);
             step.record_challenge(owner, is_outside, passage, remote);
             // Only elements that received the request know our branch, but they may tell others. So
@@ -141,7 +142,7 @@ fn try_response(
         }
         RequestOrigin::Stateless(branch) => {
             record_alive(now, snapshot, present);
-            read_feedback(now, snapshot, present, source, passage);
+            read_feedback(now, snapshot, backend_ref, source, passage);
             let responder = Responder { backend_ref, present };
             let back = flow_back(snapshot, branch.listener, branch.asked, remote)?;
             let back = Flow { connection, ..back };
@@ -324,19 +325,19 @@ fn origin_and_target(
     found
 }
 
-/// Returns the back end from which a response to one of our transactions comes. `present` is the
-/// back end at the source address of the response. Returns `None` if the branch still exists and
-/// was not sent to this back end.
+/// Returns the back end from which a response to one of our transactions comes. `backend_ref` is
+/// the back end at the source address of the response. Returns `None` if the branch still exists
+/// and was not sent to this back end.
 fn owner(
     snapshot: &Snapshot,
     context: Option<&Context>,
     branch: &TransactionBranch,
     remote: SocketAddr,
-    present: Option<BackendRef>,
+    backend_ref: Option<BackendRef>,
 ) -> Option<BackendRef> {
-    let Some(context) = context else { return present };
-    let Some(index) = context.branch_at(branch.tag) else { return present };
-    present.filter(|_| has_sent(snapshot, &context.branches[index], remote))
+    let Some(context) = context else { return backend_ref };
+    let Some(index) = context.branch_at(branch.tag) else { return backend_ref };
+    backend_ref.filter(|_| has_sent(snapshot, &context.branches[index], remote))
 }
 
 /// Returns whether a branch of a transaction went to this address.
@@ -358,7 +359,8 @@ fn record_alive(now: Timestamp, snapshot: &Snapshot, backend_ref: Option<Backend
 }
 
 /// Reads the feedback (RFC 7339) in the response of a back end to a request that was sent to this
-/// back end.
+/// back end. Calls stay at an earlier address of its host name, so the feedback from there is read
+/// too.
 ///
 /// RFC 7339 §4.1: "When a SIP client receives a response with the value in the "oc" parameter
 /// filled in, it MUST reduce, as indicated by the "oc" and "oc-algo" parameters, the number of

@@ -310,6 +310,37 @@ fn a_call_from_the_sources_of_a_back_end_without_an_address_harms_nobody() {
     }
 }
 
+/// RFC 7339 §4.1: "When a SIP client receives a response with the value in the "oc" parameter filled in, it
+/// MUST reduce, as indicated by the "oc" and "oc-algo" parameters, the number of requests going
+/// downstream to the SIP server from which it received the response". A call stays at the address where it
+/// began.
+#[test]
+fn the_feedback_of_an_address_that_a_name_has_left_is_read() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            let named = Endpoint::Name(Named::new("app.example", 5070));
+            let pool = Pool::of("app", vec![Arc::new(Backend::new("a", named, 1))]);
+            let pool = PoolSettings::new(pool, Policy::Rr);
+            settings.pools = vec![PoolSettings { mode, obedience: Obedience::Always, ..pool }];
+        });
+        s.pass(Duration::from_secs(60));
+        answer(&mut s, &[], &[("app.example", [10, 0, 0, 1])]);
+        let text = |method, cseq, more| request(method, "sip:bob@192.0.2.1", "a", cseq, more);
+        let invite = forwarded(s.send(CALLER, &text("INVITE", 1, ""))).remove(0);
+        s.send("10.0.0.1:5070", &invite.answer("200 OK"));
+        s.send(CALLER, &text("ACK", 1, "Totag\r\n"));
+        s.pass(Duration::from_secs(60));
+        answer(&mut s, &[], &[("app.example", [10, 0, 0, 2])]);
+        let info = forwarded(s.send(CALLER, &text("INFO", 2, "Totag\r\n"))).remove(0);
+        assert_eq!(info.to.to_string(), "10.0.0.1:5070");
+        s.send("10.0.0.1:5070", &telling(&info, "200 OK", &value("loss", 100, 1)));
+        assert_eq!(s.status(CALLER, &text("INFO", 3, "Totag\r\n")), 503, "{mode:?}");
+        // The restriction is that of the earlier address alone.
+        let new = request("INVITE", "sip:bob@192.0.2.1", "b", 1, "");
+        assert_eq!(to(&forwarded(s.send(CALLER, &new))), ["10.0.0.2:5070"]);
+    }
+}
+
 /// The address of a name may change every minute for years.
 #[test]
 fn the_restriction_at_an_address_that_a_name_has_left_is_forgotten() {
