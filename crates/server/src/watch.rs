@@ -13,7 +13,7 @@ mod targeted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use tidegate_balance::{Backend, BackendRegistry, Pool, Service, State};
@@ -87,6 +87,8 @@ pub(crate) struct Watch {
 }
 
 struct BackendSeen {
+    /// The back end to which `counts` and `name` belong.
+    backend: Weak<Backend>,
     state: Followed<State>,
     counts: Counts,
     name: NameSeen,
@@ -214,16 +216,22 @@ impl Watch {
         &mut self,
         now: Timestamp,
         pool: &Pool,
-        backend: &Backend,
+        backend: &Arc<Backend>,
         tell: &mut impl FnMut(String),
     ) {
         let key = (pool.name().to_owned(), backend.name().to_owned());
         let counts = Counts::of(backend);
         let seen = self.backends.entry(key).or_insert_with(|| BackendSeen {
+            backend: Arc::downgrade(backend),
             state: Followed::new(State::Up),
             counts: Counts { falls: counts.falls, ..Counts::default() },
             name: NameSeen::default(),
         });
+        // After a reload another back end may have this name, and its counters begin at zero.
+        if seen.backend.as_ptr() != Arc::as_ptr(backend) {
+            seen.backend = Arc::downgrade(backend);
+            (seen.counts, seen.name) = (Counts::default(), NameSeen::default());
+        }
         let who = format!("back end {} of pool {}", backend.name(), pool.name());
         let (state, _) = backend.state(now);
         let falls = counts.falls.saturating_sub(seen.counts.falls);

@@ -80,6 +80,42 @@ fn an_outage_and_its_end_are_logged_once_with_the_cause() {
     assert_eq!(watched.look(3750), [""; 0]);
 }
 
+/// A regression: the counters of the new back end were compared with those of the old one.
+#[test]
+fn the_causes_of_a_back_end_with_the_name_of_another_one_are_its_own() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    let old = watched.registry.find("b").unwrap();
+    for _ in 0..5 {
+        old.on_probe_failed(at(100), 1, None);
+    }
+    watched.look(250);
+    old.on_probe_answered(at(600), 1);
+    old.on_answered(at(600));
+    let told = watched.look(3500);
+    assert!(told[0].starts_with("back end b of pool app is up"), "{told:?}");
+    let backend = BackendSpec {
+        name: "b".to_owned(),
+        endpoint_address: EndpointAddress::Address(([127, 0, 0, 1], 3).into()),
+        weight: 1,
+        priority: 0,
+        limits: Limits::default(),
+    };
+    let (slow_start, services) = (Duration::ZERO, Vec::new());
+    let backends = vec![backend];
+    let app = PoolSpec { name: "app".to_owned(), slow_start, backends, services };
+    watched.registry.enlist(at(3600), 1, &[app]);
+    watched.look(7_000);
+    let new = watched.registry.find("b").unwrap();
+    assert!(!Arc::ptr_eq(&old, &new));
+    new.on_probe_failed(at(9_000), 1, None);
+    let told = watched.look(10_000);
+    assert!(
+        told.contains(&"back end b of pool app is down: a probe got no answer".to_owned()),
+        "{told:?}"
+    );
+}
+
 /// A regression: the log reported an outage until the last call of the pool had ended.
 #[test]
 fn a_pool_that_a_reload_removes_is_not_logged_as_an_outage() {
