@@ -1,7 +1,7 @@
 //! The counters of the shards whose growth is reported in the log.
 
 use tidegate_control::Reason;
-use tidegate_proxy::DropReason;
+use tidegate_proxy::{DropReason, ReplyReason};
 
 use crate::metrics::collect::ShardCounters;
 
@@ -15,7 +15,7 @@ pub(super) struct Counted {
 
 /// The counters whose growth is reported. The log line about the first counter starts with the name
 /// of the overload control law.
-pub(super) static COUNTED: [Counted; 21] = [
+pub(super) static COUNTED: [Counted; 22] = [
     Counted {
         begins: "rejects new requests",
         of: "requests rejected",
@@ -129,6 +129,11 @@ pub(super) static COUNTED: [Counted; 21] = [
         count: |shard| shard.io.queries_lost.get(),
     },
     Counted {
+        begins: "too many requests wait for the DNS or a look-up",
+        of: "requests rejected",
+        count: |shard| shard.proxy.replied_for(503, ReplyReason::Parked).get(),
+    },
+    Counted {
         begins: "the recording lacks inputs, because the disk is too slow or full, or has failed",
         of: "inputs lost",
         count: |shard| shard.recording.lost(),
@@ -137,8 +142,6 @@ pub(super) static COUNTED: [Counted; 21] = [
 
 #[cfg(test)]
 mod tests {
-    use tidegate_proxy::ReplyReason;
-
     use super::*;
 
     /// Returns the subjects of the log lines that the counters of `shard` cause, with the counts.
@@ -174,6 +177,14 @@ mod tests {
         shard.recording.overrun.add(3);
         let [(begins, 5)] = counted(&shard)[..] else { panic!("{:?}", counted(&shard)) };
         assert!(begins.starts_with("the recording lacks inputs"), "{begins}");
+    }
+
+    /// A regression: the log did not say that requests to names and users were rejected.
+    #[test]
+    fn rejections_because_too_many_requests_wait_are_counted() {
+        let shard = ShardCounters::default();
+        shard.proxy.replied_for(503, ReplyReason::Parked).add(2);
+        assert_eq!(counted(&shard), [("too many requests wait for the DNS or a look-up", 2)]);
     }
 
     #[test]
