@@ -22,8 +22,8 @@ use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData};
 use hickory_resolver::{Hosts, TokioResolver, proto};
 use tidegate_world::{
-    NAME_MAX, NaptrRecord, Query, QueryAnswer, QueryId, Question, RECORDS_MAX, RecordType,
-    SrvRecord,
+    NAME_MAX, NaptrRecord, Query, QueryAnswer, QueryId, Question, RECORDS_MAX, RESOLVE_MAX,
+    RecordType, SrvRecord,
 };
 use tokio::runtime;
 use tokio::sync::mpsc;
@@ -32,18 +32,8 @@ use tokio::task::JoinSet;
 use crate::Waker;
 use crate::stores::Stores;
 
-/// Maximum number of queries that wait to be sent.
-const WAITING_MAX: usize = 256;
-
-/// Maximum number of queries that are sent and not answered yet.
-const ASKED_MAX: usize = 64;
-
 /// Maximum number of answers that wait for one shard.
-const ANSWERS_MAX: usize = 256;
-
-/// Maximum time for a query. After this time, the core gets [`QueryAnswer::NoAnswer`], if it has
-/// not given up the query before.
-const PATIENCE: Duration = Duration::from_secs(15);
+const ANSWERS_MAX: usize = 512;
 
 /// A handle of the thread that resolves names. The thread ends with the last handle and the last
 /// shard.
@@ -63,15 +53,18 @@ impl Resolver {
     /// `/etc/resolv.conf` if `servers` is empty. If that file cannot be used, the thread uses only
     /// the `hosts` file.
     ///
+    /// `queries_max` is the maximum number of queries that are sent and not answered yet. As many
+    /// further queries wait, in the order in which they came.
+    ///
     /// # Errors
     /// Returns an error when the thread cannot be started.
-    pub fn start(servers: &[SocketAddr]) -> io::Result<Self> {
+    pub fn start(servers: &[SocketAddr], queries_max: usize) -> io::Result<Self> {
         let resolver = resolver(servers).map_err(io::Error::other)?;
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let (questions, asked) = mpsc::channel(WAITING_MAX);
+        let (questions, asked) = mpsc::channel(queries_max.max(1));
         thread::Builder::new()
             .name("resolver".to_owned())
-            .spawn(move || runtime.block_on(serve(&resolver, asked)))?;
+            .spawn(move || runtime.block_on(serve(&resolver, asked, queries_max.max(1))))?;
         Ok(Self(questions))
     }
 
@@ -165,20 +158,25 @@ fn name_server(address: &SocketAddr) -> NameServerConfig {
     NameServerConfig::new(address.ip(), true, connections.into())
 }
 
-/// Answers queries until all handles are dropped.
-async fn serve(resolver: &TokioResolver, mut asked: mpsc::Receiver<PendingQuery>) {
+/// Answers queries until all handles are dropped, at most `queries_max` at the same time.
+async fn serve(
+    resolver: &TokioResolver,
+    mut asked: mpsc::Receiver<PendingQuery>,
+    queries_max: usize,
+) {
     // A `hosts` file that cannot be read has no hosts.
     let hosts = Arc::new(Hosts::from_system().unwrap_or_default());
     let mut tasks = JoinSet::new();
     while let Some(PendingQuery { query, answers, waker }) = asked.recv().await {
-        while tasks.len() >= ASKED_MAX {
+        while tasks.len() >= queries_max {
             tasks.join_next().await;
         }
         while tasks.try_join_next().is_some() {}
         let (resolver, hosts) = (resolver.clone(), Arc::clone(&hosts));
         tasks.spawn(async move {
             let answer = answer(&resolver, &hosts, query.question);
-            let answer = tokio::time::timeout(PATIENCE, answer).await;
+            // If the core has not given up the query, it gets `NoAnswer`.
+            let answer = tokio::time::timeout(RESOLVE_MAX, answer).await;
             // A shard that has ended, or that has no room, gets no answer.
             let _ = answers.try_send((query.id, answer.unwrap_or(QueryAnswer::NoAnswer)));
             waker.wake();

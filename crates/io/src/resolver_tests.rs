@@ -5,6 +5,9 @@ use tidegate_world::LookupKind;
 
 use super::*;
 
+/// More than the queries of any test.
+const QUERIES_MAX: usize = 80;
+
 /// Runs a name server on a thread of its own, which serves one query after the other. The first
 /// label of the name determines its answer. Returns its address, and the number of queries.
 fn name_server() -> (SocketAddr, Arc<AtomicU32>) {
@@ -90,7 +93,7 @@ fn query(id: u64, host: &str, record: RecordType) -> Query {
 fn ask(resolver: &Resolver, host: &str, record: RecordType) -> QueryAnswer {
     let handle = resolver.join(Waker::new().unwrap());
     assert!(handle.ask(query(7, host, record)));
-    let (id, answer) = handle.answers.recv_timeout(PATIENCE * 2).unwrap();
+    let (id, answer) = handle.answers.recv_timeout(RESOLVE_MAX * 2).unwrap();
     assert_eq!(id, QueryId(7));
     assert!(handle.is_empty());
     answer
@@ -100,7 +103,7 @@ fn ask(resolver: &Resolver, host: &str, record: RecordType) -> QueryAnswer {
 #[test]
 fn a_name_in_the_hosts_file_has_no_srv_or_naptr_records() {
     let (server, questions) = name_server();
-    let resolver = Resolver::start(&[server]).unwrap();
+    let resolver = Resolver::start(&[server], QUERIES_MAX).unwrap();
     for (name, record) in
         [("_sip._udp.localhost", RecordType::Srv), ("localhost", RecordType::Naptr)]
     {
@@ -114,7 +117,7 @@ fn a_name_in_the_hosts_file_has_no_srv_or_naptr_records() {
 #[test]
 fn names_are_resolved_by_the_servers_given() {
     let (server, questions) = name_server();
-    let resolver = Resolver::start(&[server]).unwrap();
+    let resolver = Resolver::start(&[server], QUERIES_MAX).unwrap();
     let QueryAnswer::Addresses(addresses, holds) = ask(&resolver, "two.example", RecordType::A)
     else {
         panic!("it has two");
@@ -140,7 +143,7 @@ fn names_are_resolved_by_the_servers_given() {
 #[test]
 fn servers_and_services_are_resolved() {
     let (server, _) = name_server();
-    let resolver = Resolver::start(&[server]).unwrap();
+    let resolver = Resolver::start(&[server], QUERIES_MAX).unwrap();
     let QueryAnswer::Srv(records, holds) = ask(&resolver, "_sip._udp.example", RecordType::Srv)
     else {
         panic!("it has two");
@@ -166,7 +169,7 @@ fn servers_and_services_are_resolved() {
 #[test]
 fn a_negative_answer_has_a_time_to_live() {
     let (server, _) = name_server();
-    let resolver = Resolver::start(&[server]).unwrap();
+    let resolver = Resolver::start(&[server], QUERIES_MAX).unwrap();
     let gone = ask(&resolver, "gone.example", RecordType::Naptr);
     assert_eq!(gone, QueryAnswer::NotFound(Some(Duration::from_secs(33))));
 }
@@ -174,11 +177,11 @@ fn a_negative_answer_has_a_time_to_live() {
 #[test]
 fn a_look_up_of_a_user_gets_no_answer_from_the_dns() {
     let (server, questions) = name_server();
-    let resolver = Resolver::start(&[server]).unwrap();
+    let resolver = Resolver::start(&[server], QUERIES_MAX).unwrap();
     let handle = resolver.join(Waker::new().unwrap());
     let question = Question::Lookup { kind: LookupKind::User, key: b"sip:a@b".as_slice().into() };
     assert!(handle.ask(Query { id: QueryId(1), question }));
-    let answer = handle.answers.recv_timeout(PATIENCE).unwrap();
+    let answer = handle.answers.recv_timeout(RESOLVE_MAX).unwrap();
     assert_eq!(answer, (QueryId(1), QueryAnswer::NoAnswer));
     assert_eq!(questions.load(SeqCst), 0);
 }
@@ -186,7 +189,7 @@ fn a_look_up_of_a_user_gets_no_answer_from_the_dns() {
 #[test]
 fn a_look_up_is_answered_from_the_stores_with_a_resolver_and_without() {
     let (server, questions) = name_server();
-    let resolver = Resolver::start(&[server]).unwrap();
+    let resolver = Resolver::start(&[server], QUERIES_MAX).unwrap();
     let stores = Stores::default();
     stores.replace(LookupKind::User, [("sip:a@b", "<sip:10.0.0.7>\n")]);
     let [mut alone, mut resolving] = [(); 2].map(|()| ResolverHandle::closed());
@@ -205,12 +208,27 @@ fn a_look_up_is_answered_from_the_stores_with_a_resolver_and_without() {
 #[test]
 fn the_hosts_file_comes_before_the_servers() {
     let (server, questions) = name_server();
-    let resolver = Resolver::start(&[server]).unwrap();
+    let resolver = Resolver::start(&[server], QUERIES_MAX).unwrap();
     let QueryAnswer::Addresses(addresses, _) = ask(&resolver, "localhost", RecordType::A) else {
         panic!("every machine has it");
     };
     assert_eq!(*addresses, [IpAddr::from([127, 0, 0, 1])]);
     assert_eq!(questions.load(SeqCst), 0);
+}
+
+/// A core limits the number of its queries without an answer. So if these have places, a further
+/// query is sent at once.
+#[test]
+fn a_query_does_not_wait_for_queries_without_an_answer() {
+    let (server, _) = name_server();
+    let resolver = Resolver::start(&[server], QUERIES_MAX).unwrap();
+    let handle = resolver.join(Waker::new().unwrap());
+    for id in 1..QUERIES_MAX as u64 {
+        assert!(handle.ask(query(id, "silent.example.", RecordType::A)));
+    }
+    assert!(handle.ask(query(0, "two.example.", RecordType::A)));
+    let (id, answer) = handle.answers.recv_timeout(RESOLVE_MAX / 2).unwrap();
+    assert!(matches!((id, answer), (QueryId(0), QueryAnswer::Addresses(..))));
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn ask(server: &NameServer, questions: &[(&str, RecordType)]) -> Vec<QueryAnswer
     let (answers, told) = channel();
     let group = cores::group("127.0.0.1", 1, true);
     let (stop, counters) = (Stop::new(), Arc::new(Counters::default()));
-    let resolver = Resolver::start(&[server.address()]).unwrap();
+    let resolver = Resolver::start(&[server.address()], questions.len()).unwrap();
     let running = (stop.clone(), Arc::clone(&counters));
     let thread = thread::spawn(move || {
         let (stop, counters) = running;

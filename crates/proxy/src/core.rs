@@ -21,7 +21,7 @@ use crate::admission::reject::RejectedRequest;
 use crate::admission::source_policy::SourcePolicy;
 use crate::admission::upstream::UpstreamPeers;
 use crate::admission::view::View;
-use crate::backends::names::Names;
+use crate::backends::names::{self, Names};
 use crate::backends::probes::Probes;
 use crate::backends::slots::have_slots;
 use crate::keys::TokenKeys;
@@ -36,7 +36,7 @@ use crate::peers::Peers;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::reload::{Reloaded, reload};
 use crate::request::{Served, Stages, serve_request};
-use crate::resolution::{Resolution, ResolutionSettings, Transports};
+use crate::resolution::{Resolution, ResolutionSettings, Transports, unfinished_max};
 use crate::response::{Awaiting, serve_response};
 use crate::settings::{Listener, PoolSettings, Rule, Settings};
 use crate::slack::Slack;
@@ -519,6 +519,12 @@ impl Proxy {
 const ANSWERS_MAX: usize = 4096;
 /// Maximum number of unanswered DNS queries of a shard.
 const QUESTIONS_MAX: usize = 64;
+
+/// Returns the maximum number of queries for DNS records that a process with this number of shards
+/// waits for. If the resolver has room for them, no query waits for the answer to another one.
+pub fn queries_max(shards: u16) -> usize {
+    usize::from(shards) * unfinished_max(QUESTIONS_MAX) + names::ASKED_MAX
+}
 
 /// Returns the settings for the resolution of names: the address families and transports of the
 /// listeners. If the DNS does not determine the transport of a name, the transport of the first

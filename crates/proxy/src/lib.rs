@@ -57,7 +57,7 @@ mod target;
 mod transaction;
 mod transport;
 
-pub use core::Proxy;
+pub use core::{Proxy, queries_max};
 pub use keys::{Base, Secret, TokenKey, TokenKeys};
 pub use lookup::{CONTACTS_MAX, LookupCounters};
 pub use message::address_of_record::address_of_record;

@@ -56,6 +56,12 @@ pub struct ResolutionSettings {
     pub questions_max: usize,
 }
 
+/// Returns the maximum number of queries of a [`Resolution`] with this
+/// [`questions_max`](ResolutionSettings::questions_max) that the driver has not finished.
+pub(crate) const fn unfinished_max(questions_max: usize) -> usize {
+    questions_max * questions::SENT_PER_PLACE
+}
+
 /// Counts of a [`Resolution`].
 #[derive(Debug, Default)]
 pub struct ResolutionCounters {

@@ -37,7 +37,7 @@ pub use packet::{Batching, Cause, Failure, QUOTE_MAX, Received, Transmit};
 pub use param::{Kind, PARAMS_MAX, Param, Range, Registry, Values, Wrong};
 pub use query::{
     KEY_MAX, LookupKind, NAME_MAX, NaptrRecord, Query, QueryAnswer, QueryId, Question, RECORDS_MAX,
-    RecordType, SrvRecord, VALUE_MAX,
+    RESOLVE_MAX, RecordType, SrvRecord, VALUE_MAX,
 };
 pub use record::{Entry, Input, Log, Memory, Recorder, replay};
 pub use shedding::{DroppableMethod, Network, Shedding};

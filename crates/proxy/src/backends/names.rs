@@ -43,7 +43,7 @@ const DOUBLINGS_MAX: u32 = 5;
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Maximum number of queries without an answer. Further queries are delayed.
-const ASKED_MAX: usize = 64;
+pub(crate) const ASKED_MAX: usize = 64;
 
 /// The host names of back ends and the domains that a shard resolves.
 pub(crate) struct Names {

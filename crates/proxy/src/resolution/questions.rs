@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_world::{Query, QueryId, Question, RecordType, Timestamp};
+use tidegate_world::{Query, QueryId, Question, RESOLVE_MAX, RecordType, Timestamp};
 
 use super::backlog::Backlog;
 use super::cache::Key;
@@ -18,12 +18,20 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 /// The time after which a query is abandoned.
 ///
 /// In this time, a resolver can try a second server after 5 s of silence of the first.
-pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
+pub(super) const ANSWERS_WITHIN: Duration = RESOLVE_MAX;
 
 /// Maximum age at which a query is still sent. Requests would not wait long enough for the answer
 /// to an older query. An older query would also be abandoned soon, and its place would go to
 /// another old query. So a DNS that does not answer would get very many queries.
 const SENT_WITHIN: Duration = Duration::from_secs(4);
+
+/// Maximum number of queries on their way for each place. A query leaves its place
+/// [`ANSWERS_WITHIN`] after it was asked, and is on its way for up to [`RESOLVE_MAX`] after it was
+/// sent.
+pub(super) const SENT_PER_PLACE: usize = {
+    let held_min_s = ANSWERS_WITHIN.as_secs() - SENT_WITHIN.as_secs();
+    RESOLVE_MAX.as_secs().div_ceil(held_min_s) as usize
+};
 
 /// The first id of DNS queries for requests. Lower ids are free for other parts of the core.
 const IDS_FROM: u64 = 1 << 63;
@@ -305,6 +313,30 @@ mod tests {
         let mut due = std::iter::from_fn(|| questions.pop_due(at(8000)));
         assert!(due.any(|due| due == Due::Unsent(b)));
         assert!(ask(&mut questions, 8000, "b.").is_some());
+    }
+
+    /// The resolver has room for this many queries. If more were on their way, all queries would
+    /// wait behind those without an answer.
+    #[test]
+    fn a_silent_dns_gets_a_limited_number_of_queries_at_a_time() {
+        let mut questions = Questions::new(8);
+        let mut sent = VecDeque::new();
+        let mut most = 0;
+        for i in 0..600 {
+            let now = at(i * 100);
+            for j in 0..3 {
+                questions.ask(now, RecordType::A, &format!("h.{i}-{j}.example."), j == 0);
+            }
+            while questions.pop_due(now).is_some() {}
+            while sent.front().is_some_and(|sent: &Timestamp| *sent + RESOLVE_MAX <= now) {
+                sent.pop_front();
+            }
+            while questions.poll_query().is_some() {
+                sent.push_back(now);
+            }
+            most = most.max(sent.len());
+        }
+        assert!(most > 8 && most <= 8 * SENT_PER_PLACE, "{most}");
     }
 
     #[test]
