@@ -125,7 +125,9 @@ fn on_stream_failed(
     // A host that listens for datagrams need not listen for connections.
     let is_by_stream = |to: &BackendRef| snapshot.transport(to.pool) == failure.flow.transport;
     let backend_ref = at_address.filter(is_by_stream);
-    match proof_in(snapshot, transactions, failure) {
+    let proof = proof_in(snapshot, transactions, failure);
+    let is_probe = matches!(proof, Some(Proof::Probe(_)));
+    match proof {
         // The probe was not sent, because our own buffers were full. Its timeout is handled later.
         Some(Proof::Probe(_)) if failure.cause == Cause::Full => {}
         Some(Proof::Probe(probe)) => probes.on_unreachable(now, snapshot, probe),
@@ -165,6 +167,12 @@ fn on_stream_failed(
         // An unreachable back end is treated like a silent one, because the path may only be lossy,
         // and other messages may get through.
         (Cause::Unreachable, Some(backend_ref)) => probes.suspect(now, snapshot, backend_ref, now),
+        // A message waited for the connection, so no TLS handshake may succeed with this back end.
+        // Such a back end has no calls, and most policies would select it for each new call. If the
+        // connection has only ended at a bad moment, the probe opens another one.
+        (Cause::Closed, Some(backend_ref)) if !failure.quote.is_empty() && !is_probe => {
+            probes.suspect(now, snapshot, backend_ref, now);
+        }
         // Requests to a back end over UDP leave over TCP if they are large. A connection that could
         // not be opened is recorded even if such a request has failed over meanwhile.
         (Cause::Refused | Cause::Unreachable, None)

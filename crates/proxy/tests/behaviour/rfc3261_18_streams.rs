@@ -1,6 +1,7 @@
 //! RFC 3261 §18: messages on streams use the connection to which they belong.
 
 mod backed_up;
+mod failing;
 mod restarted;
 mod strangers;
 

@@ -1,0 +1,97 @@
+//! Back ends whose connections end while requests wait for them.
+
+use tidegate_world::Connect;
+
+use super::*;
+
+/// The first back end of a scene, whose connections fail.
+struct Failing {
+    scene: Scene,
+    phone: Flow,
+    /// Number of connections to the back end that Tidegate wanted to open.
+    wanted: usize,
+}
+
+impl Failing {
+    fn new(mode: Mode) -> Self {
+        let mut scene = scene_over(Transport::Tcp, mode);
+        let phone = scene.accept(2, PHONE);
+        Self { scene, phone, wanted: 0 }
+    }
+
+    /// Sends the INVITE of a new call. Ends the next `failing` connections to the back end, and opens
+    /// all others. Returns the messages that leave.
+    fn call(&mut self, call: &str, mut failing: usize) -> Vec<(Flow, Sent)> {
+        let call = |text: String| {
+            text.replace("Call-ID: c\r\n", &format!("Call-ID: {call}\r\n"))
+                .replace("branch=z9hG4bK-c-", &format!("branch=z9hG4bK-{call}-"))
+        };
+        let invite = call(invite("TCP", "192.168.1.2:5060"));
+        let received =
+            Received::new(self.scene.now, self.phone, self.scene.pool.copy(invite.as_bytes()));
+        self.scene.streams.offer(self.scene.now, received);
+        while self.scene.streams.serve(self.scene.now) {}
+        let mut sent = self.sent();
+        while let Some(Connect { id, transport, local, remote }) = self.scene.streams.poll_connect()
+        {
+            let is_failing = remote == address(BACKEND_A) && failing > 0;
+            self.wanted += usize::from(remote == address(BACKEND_A));
+            failing -= usize::from(is_failing);
+            if is_failing {
+                self.scene.streams.on_closed(self.scene.now, id, CloseCause::Insecure);
+            } else {
+                let local = SocketAddr::new(local.ip(), 50_000);
+                let flow = Flow::connected(transport, local, remote, id);
+                self.scene.streams.on_connected(self.scene.now, flow);
+            }
+            sent.extend(self.sent());
+            while self.scene.streams.poll_timeout().is_some_and(|at| at <= self.scene.now) {
+                self.scene.streams.handle_timeout(self.scene.now);
+                sent.extend(self.sent());
+            }
+        }
+        sent
+    }
+
+    fn sent(&mut self) -> Vec<(Flow, Sent)> {
+        let transmits = std::iter::from_fn(|| self.scene.streams.poll_transmit());
+        transmits.map(|t| (t.flow, Sent::of(&t))).collect()
+    }
+}
+
+/// RFC 3261 §18.4: "the transport layer SHOULD inform the transport user of a failure in sending."
+///
+/// A back end whose certificate has expired has no calls, so most policies would select it for each
+/// new call.
+#[test]
+fn a_back_end_whose_connections_never_open_gets_no_further_calls() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut failing = Failing::new(mode);
+        let sent = failing.call("first", 9);
+        assert_eq!(failing.wanted, 2, "{mode:?}: for the INVITE and for a probe");
+        match mode {
+            Mode::Stateless => drop(only(sent, "SIP/2.0 503")),
+            _ => assert_eq!(only(sent, "INVITE").1.to, address(BACKEND_B)),
+        }
+        for call in ["second", "third", "fourth"] {
+            let (to, _) = only(failing.call(call, 9), "INVITE");
+            assert_eq!(to.remote, address(BACKEND_B), "{mode:?} {call}");
+        }
+        assert_eq!(failing.wanted, 2, "{mode:?}");
+    }
+}
+
+/// A back end has restarted, and its next connection opens.
+#[test]
+fn a_back_end_whose_connection_ended_once_gets_further_calls() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut failing = Failing::new(mode);
+        let (flow, probe) = only(failing.call("first", 1), "OPTIONS");
+        assert_eq!((flow.remote, failing.wanted), (address(BACKEND_A), 2), "{mode:?}");
+        failing.scene.offer(flow, &probe.answer("200 OK"));
+        let to_a = ["second", "third"]
+            .into_iter()
+            .filter(|call| only(failing.call(call, 0), "INVITE").0.remote == address(BACKEND_A));
+        assert_eq!(to_a.count(), 1, "{mode:?}");
+    }
+}
