@@ -32,6 +32,7 @@ use crate::transaction::branches::is_branch_of;
 use crate::transaction::context::Context;
 use crate::transaction::teach::has_sent;
 use crate::transaction::{Transactions, serve_answer};
+use crate::transport::addresses::Origin;
 
 /// State that serving a response may change, in addition to the [`Step`].
 pub(crate) struct Awaiting<'a> {
@@ -208,7 +209,12 @@ fn serve_stateless(
     if !may_be_forwarded(passage) {
         return Ok(());
     }
-    if let Some(call) = call.filter(|_| backend_ref.is_some())
+    // A call remembers only its last transactions. Responses of earlier ones count in it too.
+    let charged = call.or_else(|| {
+        let is_stranger = snapshot.addresses.origin(&back) == Origin::Stranger;
+        is_stranger.then(|| step.routing.calls.find(fingerprint)).flatten()
+    });
+    if let Some(call) = charged.filter(|_| backend_ref.is_some())
         && !may_send_back(step, call, &back, passage.status, received.bytes.len())
     {
         return Ok(());

@@ -116,6 +116,33 @@ fn rfc3261_13_3_1_4_a_2xx_is_repeated_little_to_a_source_that_never_acknowledges
     }
 }
 
+/// Without transactions the server retransmits its rejection (RFC 3261 §17.2.1, Timer G), ten times
+/// in 32 s. The call does not remember that the first INVITE was part of it.
+#[test]
+fn the_rejection_of_a_forgotten_invite_is_repeated_little() {
+    let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = Mode::Stateless);
+    let (mut sent, mut received) = (Vec::new(), 0);
+    let mut first = None;
+    for cseq in 1..=6 {
+        let text = short("c1")
+            .replace("branch=z9hG4bKc1", &format!("branch=z9hG4bK{cseq}"))
+            .replace("CSeq: 1", &format!("CSeq: {cseq}"));
+        received += text.len();
+        sent.extend(s.send(VICTIM, &text));
+        let request = out(&sent).pop().unwrap();
+        sent.extend(s.send(&request.to.to_string(), &request.answer("486 Busy Here")));
+        first.get_or_insert(request);
+    }
+    let first = first.unwrap();
+    for _ in 0..10 {
+        sent.extend(s.send(&first.to.to_string(), &first.answer("486 Busy Here")));
+    }
+    let factor = bytes_to(&sent, VICTIM) as f64 / received as f64;
+    assert!(factor < 4.0, "{factor}");
+    let withheld = s.counters.responses_withheld.get();
+    assert!((6..10).contains(&withheld), "{withheld}");
+}
+
 /// A source that shows the To-tag of a response has received the response.
 #[test]
 fn an_ack_verifies_an_address_and_a_forged_one_does_not() {
