@@ -14,7 +14,7 @@ use tidegate_world::{
 
 use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
-use crate::dialog::Transaction;
+use crate::dialog::{Call, Transaction};
 use crate::failure::hand_back;
 use crate::message::branch::Branch;
 use crate::message::flow_param::{FLOW_PARAM, RequestFlow};
@@ -203,7 +203,9 @@ fn serve_stateless(
         let is_outside = calls.get(call).is_some_and(|entry| entry.awaits_outside(transaction));
         calls.on_response(now, call, transaction, answer);
         step.record_challenge(present, || is_outside, passage, back.remote);
-    } else if !lost.learn(now, snapshot, received, passage) {
+    } else if !knows_invite(step, lost, method, fingerprint, &back)
+        && !lost.learn(now, snapshot, received, passage)
+    {
         return Err(DropReason::RepeatedResponse.into());
     }
     if !may_be_forwarded(passage) {
@@ -220,6 +222,25 @@ fn serve_stateless(
         return Ok(());
     }
     pass_back(step, received, passage, back)
+}
+
+/// Returns whether an INVITE whose response goes to `back` counts as an INVITE of this process,
+/// although no call has its transaction. Either a call with its Call-ID has forgotten it. Or a back
+/// end has sent it: such an INVITE is in no call if it goes to another back end, so it takes only
+/// spare room.
+fn knows_invite(
+    step: &Step<'_>,
+    lost: &mut Lost,
+    method: Method,
+    fingerprint: u128,
+    back: &Flow,
+) -> bool {
+    if method != Method::Invite {
+        return false;
+    }
+    step.routing.calls.find_where(fingerprint, Call::has_invited).is_some()
+        || step.snapshot.addresses.origin(back).backend_ref().is_some()
+            && !lost.has_spare_room(step.now)
 }
 
 /// Rejects a request that was forwarded without a transaction and could not be sent on a stream.

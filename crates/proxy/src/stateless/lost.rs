@@ -396,6 +396,11 @@ impl Lost {
         self.heard.get(now, identity).map_or(&[], |heard| heard)
     }
 
+    /// Returns whether fewer than half of the places for INVITEs of the previous process are taken.
+    pub(crate) fn has_spare_room(&mut self, now: Timestamp) -> bool {
+        self.heard.len(now) < HEARD_MAX / 2
+    }
+
     /// Counts the INVITEs of the previous process and the CANCELs for which there was no room.
     pub(crate) fn overflowed(&self) -> u64 {
         self.heard.overflowed() + self.asked.overflowed()

@@ -30,6 +30,12 @@ impl<T> Recent<T> {
         self.by_key.is_empty()
     }
 
+    /// Returns the number of entries whose time has not passed.
+    pub(crate) fn len(&mut self, now: Timestamp) -> usize {
+        self.expire(now);
+        self.by_key.len()
+    }
+
     pub(crate) fn get(&self, now: Timestamp, key: u64) -> Option<&T> {
         let (since, value) = self.by_key.get(&key)?;
         (now < *since + self.life).then_some(value)
@@ -46,12 +52,7 @@ impl<T> Recent<T> {
     where
         T: Default,
     {
-        while let Some(&(since, old)) = self.order.front()
-            && since + self.life <= now
-        {
-            self.order.pop_front();
-            self.by_key.remove(&old);
-        }
+        self.expire(now);
         if !self.by_key.contains_key(&key) {
             if self.by_key.len() >= self.length_max {
                 self.overflowed += 1;
@@ -61,6 +62,15 @@ impl<T> Recent<T> {
             self.by_key.insert(key, (now, T::default()));
         }
         self.by_key.get_mut(&key).map(|(_, value)| value)
+    }
+
+    fn expire(&mut self, now: Timestamp) {
+        while let Some(&(since, old)) = self.order.front()
+            && since + self.life <= now
+        {
+            self.order.pop_front();
+            self.by_key.remove(&old);
+        }
     }
 }
 
@@ -87,5 +97,6 @@ mod tests {
         assert!(recent.entry(at(14), 3).is_none());
         assert_eq!(recent.get_mut(at(15), 2), None);
         assert_eq!(recent.entry(at(15), 3), Some(&mut 0));
+        assert_eq!((recent.len(at(19)), recent.len(at(20)), recent.len(at(25))), (2, 1, 0));
     }
 }

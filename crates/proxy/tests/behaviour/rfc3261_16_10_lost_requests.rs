@@ -369,6 +369,48 @@ fn the_number_of_cancels_sent_to_several_back_ends_is_limited() {
     assert_eq!(after.send(CALLER, &cancel("more")).len(), 2);
 }
 
+/// Without transactions, the branch of an INVITE does not show which process has sent it. INVITEs of
+/// this process must leave room for those of the previous one (§16.10: "It MUST statelessly forward
+/// the CANCEL request").
+#[test]
+fn invites_of_this_process_leave_room_for_those_of_the_previous_one() {
+    let [mut before, mut after] = restarted(|settings| {
+        settings.pools = vec![pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Stateless)];
+        settings.rules =
+            [Senders::Any, Senders::Pool].map(|from| Rule::new(from, RuleTarget::Pool(0))).to_vec();
+    });
+    // A server sends calls to another server. The call table does not have these calls.
+    for call in 0..4100 {
+        let text = invite(&format!("s{call}")).replace("198.51.100.7:5060", BACKEND_B);
+        let out = after.one(BACKEND_B, &text);
+        let ringing = after.one(BACKEND_A, &out.answer("180 Ringing"));
+        assert_eq!((out.to, ringing.to), (address(BACKEND_A), address(BACKEND_B)));
+    }
+    let ring = |before: &mut Script, after: &mut Script, call: String| {
+        let out = before.send(CALLER, &invite(&call)).pop().unwrap();
+        after.one(&out.to.to_string(), &out.answer("180 Ringing"));
+        out
+    };
+    let out = ring(&mut before, &mut after, "c0".to_owned());
+    assert!(is_of(&after.one(CALLER, &cancel("c0")), &out));
+    for call in 1..2048 {
+        ring(&mut before, &mut after, format!("c{call}"));
+    }
+    assert_eq!(after.counters.lost_overflowed.get(), 0);
+    // A call remembers four of the INVITEs with its Call-ID.
+    let mut first = None;
+    for cseq in 1..=6 {
+        let out = after.one(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "again", cseq, ""));
+        after.one(&out.to.to_string(), &out.answer("486 Busy Here"));
+        first.get_or_insert(out);
+    }
+    let first = first.unwrap();
+    after.one(&first.to.to_string(), &first.answer("486 Busy Here"));
+    assert_eq!(after.counters.lost_overflowed.get(), 0);
+    ring(&mut before, &mut after, "one-more".to_owned());
+    assert_eq!(after.counters.lost_overflowed.get(), 1);
+}
+
 /// If there are several shards, the CANCEL visits the others first. Then it returns to its first
 /// shard, whose number is in the branch of the INVITE.
 #[test]

@@ -206,6 +206,12 @@ impl Call {
         open.fold(self.deadline.min(self.ack_due), Timestamp::min)
     }
 
+    /// Returns whether an INVITE outside a dialog has begun the call in this process, and has
+    /// established nothing that goes on.
+    pub(crate) fn has_invited(&self) -> bool {
+        matches!(self.phase, Phase::Trying | Phase::Finished)
+    }
+
     /// Returns whether this transaction was seen before, whether it still waits for its final
     /// response or not.
     pub(crate) fn is_repeated(&self, transaction: Transaction) -> bool {
