@@ -109,17 +109,13 @@ pub(crate) fn pass_success(
     (context.server, _) = context.server.on_sending(step.now, &timing, status);
     if is_first {
         settle_call(step, context, context.branches[index].backend_ref);
+    }
+    let of_call = step.routing.calls.get(context.call).map(|call| call.backend_ref);
+    // If an element behind the target has forked the INVITE, several callees may answer it.
+    if is_first || of_call == context.branches[index].backend_ref {
         let answer =
             step.routing.calls.read_answer(&step.snapshot.keys, context.call, passage, true);
         record_answer(step, context, answer);
-    } else if step.routing.calls.get(context.call).map(|call| call.backend_ref)
-        == context.branches[index].backend_ref
-    {
-        // An element behind the target has forked the INVITE, and several callees have answered it.
-        // `None` clears the session timer, so that the timer of one session does not end the call.
-        let answer =
-            step.routing.calls.read_answer(&step.snapshot.keys, context.call, passage, true);
-        record_answer(step, context, Answer { session: None, ..answer });
     }
     if !may_respond(step, context, status, bytes.len()) {
         return;

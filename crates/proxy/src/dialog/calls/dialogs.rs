@@ -47,26 +47,29 @@ impl Dialogs {
     /// Records the dialog that a response to the INVITE creates. `dialog` is its hash, or 0 if
     /// there is no dialog. `is_confirmed` is true if the response is a 2xx. If [`DIALOGS_MAX`]
     /// dialogs are already recorded, only the dialog of a 2xx is recorded. It replaces a dialog
-    /// that no 2xx has confirmed or that a BYE has ended.
+    /// that no 2xx has confirmed or that a BYE has ended. Returns whether the response is the first
+    /// 2xx of its dialog.
     ///
     /// A retransmitted 2xx does not confirm again a dialog that a BYE has ended, because then no
     /// BYE would end the call. RFC 3261 §13.3.1.4: the callee retransmits its 2xx until the ACK
     /// arrives, so a 2xx may pass after the BYE was answered. §15.1.1: after this answer "the UAC
     /// MUST consider the session and the dialog terminated".
-    pub(super) fn note(&mut self, dialog: u32, is_confirmed: bool) {
+    pub(super) fn note(&mut self, dialog: u32, is_confirmed: bool) -> bool {
         if dialog == 0 {
-            return;
+            return false;
         }
         let same = self.hashes.iter().position(|&hash| hash == dialog);
         let free = || self.hashes.iter().position(|&hash| hash == 0);
         let early = || (0..DIALOGS_MAX).find(|i| is_confirmed && self.confirmed >> i & 1 == 0);
-        let Some(i) = same.or_else(free).or_else(early) else { return };
+        let Some(i) = same.or_else(free).or_else(early) else { return false };
         if same.is_none() {
             self.hashes[i] = dialog;
             self.leaving &= !(1 << i);
             self.ended &= !(1 << i);
         }
-        self.confirmed |= (u8::from(is_confirmed) << i) & !self.ended;
+        let confirms = (u8::from(is_confirmed) << i) & !self.ended & !self.confirmed;
+        self.confirmed |= confirms;
+        confirms != 0
     }
 
     pub(super) fn on_bye(&mut self, dialog: u32) {
@@ -139,7 +142,7 @@ mod tests {
         dialogs.note(2, false);
         dialogs.note(3, false);
         assert!(!dialogs.contains(3) && !dialogs.contains(0));
-        dialogs.note(4, true);
+        assert!(dialogs.note(4, true) && !dialogs.note(4, true));
         assert!(dialogs.contains(4) && dialogs.contains(2) && !dialogs.contains(1));
         dialogs.note(2, true);
         assert!(!dialogs.want(200));
@@ -193,7 +196,7 @@ mod tests {
         let mut dialogs = two();
         dialogs.on_bye(2);
         assert!(!dialogs.on_bye_answered(2, none));
-        dialogs.note(2, true);
+        assert!(!dialogs.note(2, true));
         assert!(dialogs.contains(2), "a copy of its BYE belongs to it");
         dialogs.on_bye(1);
         assert!(dialogs.are_leaving() && dialogs.on_bye_answered(1, none));

@@ -145,8 +145,13 @@ impl Table {
     /// Establishes a call that two callees behind its back end have answered.
     fn forked(&mut self, fingerprint: u128) -> CallRef {
         let call = self.established(fingerprint);
+        self.second_answer(call);
+        call
+    }
+
+    /// Answers the INVITE by a second callee, without a session timer.
+    fn second_answer(&mut self, call: CallRef) {
         let second = Answer { dialog: SECOND_DIALOG, ..Answer::new(200, true) };
         self.calls.on_response(self.now, call, transaction(Method::Invite, 1), second);
-        call
     }
 }

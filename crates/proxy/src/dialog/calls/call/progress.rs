@@ -139,9 +139,7 @@ impl Call {
             return;
         }
         self.answered |= from_backend;
-        if status < 300 {
-            self.dialogs.note(dialog, status >= 200);
-        }
+        let confirms_dialog = status < 300 && self.dialogs.note(dialog, status >= 200);
         if let Some(i) = position.filter(|_| from_backend) {
             self.open[i].on_response(now, status);
         }
@@ -154,6 +152,12 @@ impl Call {
             return;
         }
         if self.has_ended(transaction) {
+            // An element behind the back end has forked the INVITE, and another callee has answered
+            // it. The session timer of one session must not end the call.
+            if confirms_dialog && self.phase == Phase::Established {
+                self.expires = Timestamp::NEVER;
+                self.prolong(now, idle_max);
+            }
             return;
         }
         let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
@@ -189,9 +193,7 @@ impl Call {
             // expiration".
             let expires = |interval: Duration| now + interval.clamp(SESSION_MIN, SESSION_MAX);
             self.expires = session.map_or(Timestamp::NEVER, expires);
-            if self.is_acknowledged && !self.dialogs.are_leaving() {
-                self.deadline = self.established_until(now, idle_max);
-            }
+            self.prolong(now, idle_max);
         }
     }
 
@@ -252,9 +254,7 @@ impl Call {
                 if !is_open(dialog) {
                     self.dialogs.on_bye_failed(dialog);
                 }
-                if self.is_acknowledged && !self.dialogs.are_leaving() {
-                    self.deadline = self.established_until(now, idle_max);
-                }
+                self.prolong(now, idle_max);
             }
         }
     }
@@ -313,6 +313,13 @@ impl Call {
             Phase::Established => {}
             Phase::Trying if self.answered => self.deadline = now + TRYING_MAX,
             _ => self.deadline = now + TRANSACTION_MAX,
+        }
+    }
+
+    /// Extends the lifetime of an established call that is acknowledged, unless a BYE will end it.
+    fn prolong(&mut self, now: Timestamp, idle_max: Duration) {
+        if self.is_acknowledged && !self.dialogs.are_leaving() {
+            self.deadline = self.established_until(now, idle_max);
         }
     }
 

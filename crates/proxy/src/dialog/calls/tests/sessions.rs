@@ -71,6 +71,28 @@ fn rfc4028_9_a_2xx_without_an_interval_ends_the_session_timer() {
     assert_eq!((t.counts(), t.calls.abandoned()), ((0, 0, 0), 1));
 }
 
+// RFC 3261 §13.2.2.4: the caller gets several 2xx, keeps a dialog and leaves the others. The timer of
+// a session that it has left must not end the call.
+#[test]
+fn rfc4028_9_a_2xx_of_another_callee_ends_the_session_timer() {
+    let (mut t, call) = Table::calling();
+    t.refreshed(call, Method::Invite, 1, 90);
+    t.request(call, Method::Ack, 1);
+    t.second_answer(call);
+    t.bye(call, 2, DIALOG);
+    t.response(call, Method::Bye, 2, 200);
+    t.pass(IDLE - Duration::from_secs(1));
+    assert_eq!(t.counts(), (1, 0, 0));
+    // A refresh sets a new timer, and a copy of the 2xx does not change it.
+    t.request(call, Method::Update, 3);
+    t.refreshed(call, Method::Update, 3, 200);
+    t.second_answer(call);
+    t.pass(Duration::from_secs(231));
+    assert_eq!((t.counts(), t.calls.abandoned()), ((1, 0, 0), 0));
+    t.pass(Duration::from_secs(1));
+    assert_eq!((t.counts(), t.calls.abandoned()), ((0, 0, 0), 1));
+}
+
 // RFC 4028 §4: at least 90 seconds. A long interval that a peer states must not keep a call
 // forever.
 #[test]
