@@ -162,6 +162,7 @@ impl Call {
         }
         let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
         let left_dialog = position.map_or(0, |i| self.open[i].dialog);
+        let is_within = position.is_some_and(|i| self.open[i].has_to_tag);
         match position {
             Some(i) => self.close(i),
             // The response is late. Retransmissions of its request still belong to the call.
@@ -184,8 +185,9 @@ impl Call {
             _ => {}
         }
         if sets_session(method, status) && self.phase == Phase::Established {
-            // A party that refreshes the session considers the call established.
-            self.is_acknowledged |= was_established;
+            // A party that refreshes the session considers the call established. If a call leads
+            // through its back end, both legs have an INVITE, and none of these is a refresh.
+            self.is_acknowledged |= was_established && is_within;
             // RFC 4028 §8.2: "The proxy computes the session expiration as the time when the 2xx
             // response is forwarded upstream, plus the session interval. This session expiration
             // MUST update any existing session expiration for the session." §9: "If the most

@@ -63,6 +63,21 @@ fn a_call_of_the_back_ends_lasts_as_long_as_one_to_it() {
     assert_eq!(t.calls.find(1), None);
 }
 
+// RFC 3261 §13.3.1.4: "If the server retransmits the 2xx response for 64*T1 seconds without receiving
+// an ACK, the dialog is confirmed, but the session SHOULD be terminated." The 2xx passes twice if
+// the back end sends the call on through this proxy.
+#[test]
+fn the_second_leg_of_a_call_does_not_acknowledge_it() {
+    let (mut t, call) = Table::calling();
+    t.request_from_backend(call, Method::Invite);
+    t.response(call, Method::Invite, 1 << 31, 200);
+    t.response(call, Method::Invite, 1, 200);
+    t.pass(TRANSACTION_MAX * 2 - Duration::from_secs(1));
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.pass(Duration::from_secs(1));
+    assert_eq!((t.counts(), t.calls.abandoned()), ((0, 0, 0), 1));
+}
+
 #[test]
 fn a_challenged_bye_leaves_the_call_all_its_time() {
     let mut t = Table::new(10);
