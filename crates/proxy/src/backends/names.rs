@@ -14,7 +14,7 @@
 
 mod subject;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -124,7 +124,7 @@ impl Names {
             let place = *seen.entry(subject.identity()).or_insert(entries.len());
             if place == entries.len() {
                 entries.push(match before.remove(&subject.identity()) {
-                    Some(known) => Entry { records, ..known },
+                    Some(known) => Entry { subject, records, ..known },
                     None => Entry::new(now, subject, records),
                 });
                 return;
@@ -134,12 +134,22 @@ impl Names {
                 records.into_iter().filter(|record| !known.contains(record)).collect();
             known.extend(further);
         };
+        let services = || pools.iter().flat_map(|pool| pool.pool.services().iter());
+        let servers: Vec<_> = services().filter_map(|service| service.servers()).collect();
+        let listed = servers.iter().flat_map(|servers| servers.iter());
+        // A name with one label has its final dot in the back end too.
+        let listed: BTreeSet<(&str, u16)> =
+            listed.filter_map(|at| Some((at.target.strip_suffix('.')?, at.port))).collect();
         for pool in pools {
             for backend in pool.pool.backends().iter().filter(|backend| is_host(backend)) {
-                enlist(Subject::Host(Arc::clone(backend)), address_records(listeners, pool));
+                let is_listed = backend
+                    .named()
+                    .is_some_and(|named| listed.contains(&(&**named.host(), named.port())));
+                let subject = Subject::Host { backend: Arc::clone(backend), is_listed };
+                enlist(subject, address_records(listeners, pool));
             }
         }
-        for service in pools.iter().flat_map(|pool| pool.pool.services().iter()) {
+        for service in services() {
             enlist(Subject::Service(Arc::clone(service)), AddressRecords::new());
         }
         let is_asked = |entry: &&Entry| matches!(entry.state, State::Asked(..));

@@ -328,6 +328,37 @@ fn servers(pool: &Pool) -> Option<Vec<SrvRecord>> {
     pool.services()[0].servers().map(|servers| servers.to_vec())
 }
 
+/// Returns the name of each query that is sent at `now`.
+fn asked_names(names: &mut Names, now: Timestamp) -> Vec<String> {
+    names.handle_timeout(now);
+    let queries = std::iter::from_fn(|| names.poll_query());
+    let name = |query: Query| match query.question {
+        Question::Resolve { name, .. } => name.to_string(),
+        other => panic!("{other:?}"),
+    };
+    queries.map(name).collect()
+}
+
+// RFC 2782: the target is "The domain name of the target host". The search list of the machine must
+// not lead to another host.
+#[test]
+fn a_server_in_srv_records_is_asked_for_by_its_absolute_name() {
+    let service = Arc::new(Service::new("app.example", Transport::Udp));
+    service.set_servers([srv(10, 0, 5070, "a.example."), srv(10, 0, 5071, "b.example.")].into());
+    let hosts = ["a.example", "b.example"];
+    let named = hosts.map(|host| (host, Endpoint::Name(Named::new(host, 5070)), 1));
+    let pool = Pool::located("app", named).with_services([Arc::clone(&service)].into());
+    let mut names = Names::new(&settings(&pool));
+    let asked = asked_names(&mut names, at(0));
+    assert_eq!(asked, ["a.example.", "b.example", "_sip._udp.app.example"]);
+    // Other servers are listed, and the pools are reloaded.
+    service.set_servers([srv(10, 0, 5070, "b.example.")].into());
+    names.enlist(at(1), &settings(&pool).pools);
+    assert!(asked_names(&mut names, at(20)).is_empty());
+    let asked = asked_names(&mut names, at(21));
+    assert_eq!(asked, ["a.example", "b.example.", "_sip._udp.app.example"]);
+}
+
 // RFC 3263 §4.2: "If it was not, because a transport was specified explicitly, the client performs
 // an SRV query for that specific transport".
 #[test]

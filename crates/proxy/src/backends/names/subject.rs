@@ -15,7 +15,11 @@ const ABSENCE_HOLDS: Duration = Duration::from_secs(60);
 
 /// A name to resolve, with the object that stores the result.
 pub(super) enum Subject {
-    Host(Arc<Backend>),
+    Host {
+        backend: Arc<Backend>,
+        /// True if SRV records list the host, so its name is absolute.
+        is_listed: bool,
+    },
     /// A domain whose servers are back ends.
     Service(Arc<Service>),
 }
@@ -54,7 +58,7 @@ impl Subject {
     /// Returns a number that identifies the subject as long as it exists.
     pub(super) fn identity(&self) -> usize {
         match self {
-            Self::Host(backend) => Arc::as_ptr(backend).addr(),
+            Self::Host { backend, .. } => Arc::as_ptr(backend).addr(),
             Self::Service(service) => Arc::as_ptr(service).addr(),
         }
     }
@@ -63,8 +67,13 @@ impl Subject {
     /// the type `record`.
     pub(super) fn question(&self, record: RecordType) -> Question {
         match self {
-            Self::Host(backend) => {
-                Question::Resolve { name: Arc::clone(named(backend).host()), record }
+            // RFC 2782: the target is "The domain name of the target host". So the resolver must
+            // not complete it by the search list of the machine. It may complete a name in the
+            // configuration.
+            Self::Host { backend, is_listed } => {
+                let host = named(backend).host();
+                let name = if *is_listed { format!("{host}.").into() } else { Arc::clone(host) };
+                Question::Resolve { name, record }
             }
             // RFC 3263 §4.2: "If it was not, because a transport was specified explicitly, the
             // client performs an SRV query for that specific transport". The listener of the pool
@@ -81,7 +90,9 @@ impl Subject {
     /// address yet, and for a domain.
     pub(super) fn present(&self) -> Option<RecordType> {
         match self {
-            Self::Host(backend) => named(backend).address().map(|at| RecordType::of(at.ip())),
+            Self::Host { backend, .. } => {
+                named(backend).address().map(|at| RecordType::of(at.ip()))
+            }
             Self::Service(_) => None,
         }
     }
@@ -89,7 +100,7 @@ impl Subject {
     /// Returns the counters of the outcomes of the queries for this subject.
     pub(super) fn lookups(&self) -> &Lookups {
         match self {
-            Self::Host(backend) => &named(backend).lookups,
+            Self::Host { backend, .. } => &named(backend).lookups,
             Self::Service(service) => &service.lookups,
         }
     }
@@ -97,7 +108,7 @@ impl Subject {
     /// Marks the last answer, if there is one, as stale: in use although its TTL has expired.
     pub(super) fn set_stale(&self) {
         match self {
-            Self::Host(backend) => named(backend).set_stale(named(backend).is_known()),
+            Self::Host { backend, .. } => named(backend).set_stale(named(backend).is_known()),
             Self::Service(service) => service.set_stale(service.servers().is_some()),
         }
     }
@@ -110,7 +121,7 @@ impl Subject {
         may_be: impl Fn(SocketAddr) -> bool,
     ) -> Result<Learned, Failure> {
         let learned = match self {
-            Self::Host(backend) => learn_address(backend, answer, may_be),
+            Self::Host { backend, .. } => learn_address(backend, answer, may_be),
             Self::Service(service) => learn_servers(service, answer),
         }?;
         self.lookups().found.fetch_add(1, Relaxed);
