@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tidegate_io::{
     Clock, CommandSender, Handoffs, Limits, Resolver, Stop, Stores, egress_networks,
 };
-use tidegate_proxy::{EgressRoute, Secret, queries_max};
+use tidegate_proxy::{EgressRoute, Secret};
 use tidegate_world::{Seed, Timestamp, Transport};
 
 pub use self::ending::{Ending, Finish, RunError};
@@ -93,7 +93,7 @@ pub fn run(
     let clock = Clock::start();
     let stop = Stop::new();
     let life = Arc::new(Life::new());
-    descriptors::reserve(config)?;
+    let queries_max = descriptors::reserve(config)?;
     let tls = Tls::new(tls);
     // Most errors of a start are found before a shared address is opened. If the process fails
     // until then, it has taken no traffic of a shared address and has not changed the list of
@@ -101,7 +101,7 @@ pub fn run(
     let failed = |what: &str, error: std::io::Error| {
         StartError::new(what, format!("cannot start: {error}"), RAISE_LIMITS)
     };
-    let resolver = match Resolver::start(&config.name_servers, queries_max(config.server.shards)) {
+    let resolver = match Resolver::start(&config.name_servers, queries_max) {
         Ok(resolver) => Some(resolver),
         // Without a resolver, a process can still serve calls, because all back ends have
         // addresses.
