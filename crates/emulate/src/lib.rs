@@ -151,17 +151,17 @@ impl<C: Core> Host<C> {
     /// several cores, a cost factor that is negative or not finite, or a background load that is
     /// not at least 0 and below 1. Callers check their configuration before.
     pub fn new(core: C, settings: &HostSettings) -> Self {
-        let turn = settings.batch.unwrap_or(share::BURST as usize);
         let buffers = Buffers::new(settings.split, settings.buffer_max, settings.buffer_bytes);
-        let limits = |batch| buffers.limits(batch);
+        let limits = settings.batch.map(|batch| buffers.limits(batch));
+        let read_ahead = limits.map_or(share::BURST as usize, |limits| limits.iter().sum());
         Self {
             core,
             costs: settings.charged(),
             varying: Varying::new(&settings.variation),
             catches_up: settings.catches_up,
-            turn: settings.batch.map(limits).map(Turn::new),
+            turn: limits.map(Turn::new),
             buffers,
-            read_ahead: turn.min(settings.buffer_max),
+            read_ahead: read_ahead.min(settings.buffer_max),
             overflow: Arc::default(),
             invite_overflow: 0,
             shedding: Shedding::NONE,
@@ -204,7 +204,7 @@ impl<C: Core> Host<C> {
     }
 
     /// Returns whether the emulated server reads from streams now. It stops when as many messages
-    /// wait as it handles in a turn. Further data then stays in the kernel, and a sender has to
+    /// wait as it reads in a turn. Further data then stays in the kernel, and a sender has to
     /// wait when the receive window of its connection is full.
     pub fn reads_streams(&self) -> bool {
         self.buffers.len() < self.read_ahead

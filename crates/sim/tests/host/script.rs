@@ -126,6 +126,8 @@ fn a_host_reads_from_streams_while_few_messages_wait() {
     let usual = fifo(0, 10, 0);
     for (settings, waiting_max) in [
         (HostSettings { batch: Some(1), ..usual.clone() }, 1),
+        // In a turn, up to 256 ordinary messages and one INVITE.
+        (HostSettings { split: true, batch: Some(1), ..usual.clone() }, 257),
         (HostSettings { buffer_max: 3, ..usual.clone() }, 3),
         (usual, 64),
     ] {

@@ -102,9 +102,11 @@ table! {
         read: |us| Duration::from_secs_f64(us / 1e6),
         write: |time| time.as_nanos() as f64 / 1e3,
     }, Default("0");
-    /// The number of messages that the server reads before it serves. With this key the server
-    /// works in turns: it reads up to this number of messages, and then serves for 500 µs or for as
-    /// long as reading took. A server that handles each message before it reads the next one has 1.
+    /// The number of INVITEs and REGISTERs that the server reads before it serves. With this key
+    /// the server works in turns: it reads up to 256 other messages, then up to this number of
+    /// INVITEs and REGISTERs, and then serves for 500 µs or for as long as reading took. With
+    /// `queue = "fifo"` it reads up to this number of messages of any kind. A server that handles
+    /// each message before it reads the next one has 1 and `queue = "fifo"`.
     batch: usize | None = Whole(1..=4096), Means("up to 64 messages, and then service gets as much processor time as reading");
     /// With `queue = "fifo"`: this key is used instead of `batch`. All messages then wait in one
     /// receive buffer.
