@@ -123,6 +123,25 @@ fn a_server_that_reads_one_by_one_leaves_the_others_in_the_buffer() {
 }
 
 #[test]
+fn a_turn_takes_all_ordinary_datagrams_and_then_a_batch_of_invites() {
+    let mut list = vec![(0, "A 0")];
+    list.extend(["INVITE 0", "INVITE 0", "B 0", "C 0", "D 0"].map(|text| (1, text)));
+    let list = datagrams(&list);
+    // Returns the steps: small letters for offers, and capital letters for services.
+    let steps = |batch| {
+        let settings = HostSettings { split: true, batch: Some(batch), ..fifo(10, 10, 0) };
+        let step = |(_, seen): (Timestamp, Seen)| match seen {
+            Seen::Offer(text) => Some(text[..1].to_lowercase()),
+            Seen::Serve(text) => Some(text[..1].to_owned()),
+            _ => None,
+        };
+        Run::new(settings, &list).go().seen.into_iter().filter_map(step).collect::<String>()
+    };
+    assert_eq!(steps(1), "abcdiABCDIiI");
+    assert_eq!(steps(2), "abcdiiABCDII");
+}
+
+#[test]
 fn datagrams_wait_while_a_quota_keeps_the_processor_from_running() {
     let quota = Some(Quota { period: span(1000), runtime: span(20), tick: span(0) });
     let settings = HostSettings { quota, batch: Some(1), buffer_max: 3, ..fifo(0, 10, 0) };
