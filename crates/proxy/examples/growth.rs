@@ -1,10 +1,11 @@
 //! Measures the time of each pass of a shard while calls are set up, and the bytes per call.
 //!
 //! `cargo run -p tidegate-proxy --release --example growth -- MODE STAGE CALLS SEED` prints one
-//! line of JSON. MODE is `stateless` or `transaction`. STAGE is `live` (INVITE and 180 forwarded)
-//! or `answered` (also 200 and ACK; the transactions linger). A pass is one message from `offer`
-//! to the last `poll_transmit`, or one `handle_timeout`. The mean time between calls is 25 µs. Then
-//! 40 s pass without a message, in which transactions end and entries expire or are armed again.
+//! line of JSON. MODE is `stateless` or `transaction`. STAGE is `live` (INVITE and 180 forwarded),
+//! `answered` (also 200 and ACK; the transactions linger) or `rejected` (486 and ACK instead). A
+//! pass is one message from `offer` to the last `poll_transmit`, or one `handle_timeout`. The mean
+//! time between calls is 25 µs. Then 40 s pass without a message, in which transactions end and
+//! entries expire or are armed again.
 //!
 //! The time of a pass is the CPU time of the thread: other processes cannot lengthen it, except
 //! through caches and clock frequency. The wall time is printed beside it. Bytes are those freed
@@ -17,7 +18,7 @@ mod call;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use call::{Bench, KINDS};
+use call::{Bench, KINDS, REJECTION};
 use peak_alloc::PeakAlloc;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ const LONGEST: usize = 10;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some(run) = Run::read(&arguments) else {
-        eprintln!("usage: growth stateless|transaction live|answered CALLS SEED");
+        eprintln!("usage: growth stateless|transaction live|answered|rejected CALLS SEED");
         return ExitCode::from(2);
     };
     println!("{}", run.report());
@@ -49,8 +50,8 @@ fn main() -> ExitCode {
 
 struct Run {
     mode: Mode,
-    /// The number of messages per call.
-    messages: usize,
+    /// The kinds of the messages of each call.
+    kinds: &'static [usize],
     calls: usize,
     seed: u8,
 }
@@ -63,18 +64,19 @@ impl Run {
             "transaction" => Mode::Transaction,
             _ => return None,
         };
-        let messages = match stage.as_str() {
-            "live" => 2,
-            "answered" => 4,
+        let kinds: &[usize] = match stage.as_str() {
+            "live" => &[0, 1],
+            "answered" => &[0, 1, 2, 3],
+            "rejected" => &[0, 1, REJECTION, 3],
             _ => return None,
         };
         let calls = calls.parse().ok().filter(|&calls| calls > 0)?;
-        Some(Self { mode, messages, calls, seed: seed.parse().ok()? })
+        Some(Self { mode, kinds, calls, seed: seed.parse().ok()? })
     }
 
     fn report(&self) -> Value {
-        let mut messages = Passes::with_capacity(self.calls * self.messages);
-        let mut timers = Passes::with_capacity(self.calls * self.messages);
+        let mut messages = Passes::with_capacity(self.calls * self.kinds.len());
+        let mut timers = Passes::with_capacity(self.calls * self.kinds.len());
         let mut draws = Seed(self.seed.into()).stream(Purpose::Arrivals, 0);
         let before = ALLOCATOR.current_usage();
         let mut bench = Bench::new(self.mode, |settings| {
@@ -86,7 +88,8 @@ impl Run {
         for number in 0..self.calls {
             bench.now = bench.now + Duration::from_nanos(draws.next_u64() % INTERVAL_MAX_NS);
             fire(&mut bench, &mut timers, number);
-            for (kind, name) in KINDS.into_iter().enumerate().take(self.messages) {
+            for &kind in self.kinds {
+                let name = KINDS.get(kind).copied().unwrap_or("486");
                 let received = bench.message(kind);
                 let sent = messages.time(number, name, || bench.pass(received));
                 bench.note(kind, sent);

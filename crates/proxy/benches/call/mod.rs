@@ -14,6 +14,9 @@ use tidegate_world::{Core, Flow, Pool, Received, Timestamp, Transmit};
 /// The messages of a call in order.
 pub const KINDS: [&str; 6] = ["INVITE", "180", "200 (INVITE)", "ACK", "BYE", "200 (BYE)"];
 
+/// The kind of a 486 to the INVITE, which takes the place of the 200. The ACK is the same.
+pub const REJECTION: usize = KINDS.len();
+
 const BODY: &str = "v=0\r\no=user1 53655765 2353687637 IN IP4 127.0.0.1\r\ns=-\r\n\
     c=IN IP4 127.0.0.1\r\nt=0 0\r\nm=audio 6000 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
 
@@ -63,7 +66,7 @@ impl Bench {
         }
     }
 
-    /// Makes a received message of [`KINDS`]. An INVITE starts a new call.
+    /// Makes a received message of [`KINDS`], or a [`REJECTION`]. An INVITE starts a new call.
     pub fn message(&mut self, kind: usize) -> Received {
         if kind == 0 {
             self.calls += 1;
@@ -75,6 +78,7 @@ impl Bench {
             2 => (BACKEND, response(&self.invite, "200 OK")),
             3 => (CALLER, request("ACK", call, 1, tag, "")),
             4 => (CALLER, request("BYE", call, 2, tag, "")),
+            REJECTION => (BACKEND, response(&self.invite, "486 Busy Here")),
             _ => (BACKEND, response(&self.forwarded, "200 OK")),
         };
         Received::new(self.now, Flow::udp(PROXY, from), self.pool.copy(text.as_bytes()))
