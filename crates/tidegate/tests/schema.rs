@@ -37,7 +37,8 @@ const ACCEPTED: &[&str] = &[
     "sharing-pools.toml", "sharing.toml", "tls.toml",
     // A name is used twice, is not defined, or is not reached.
     "duplicates.toml", "families.toml", "large-requests-elsewhere.toml",
-    "large-requests-without-tcp.toml", "large-requests-without-udp.toml", "listeners.toml",
+    "large-requests-shared.toml", "large-requests-without-tcp.toml",
+    "large-requests-without-udp.toml", "listeners.toml",
     "loop.toml", "no-route.toml", "transport-without-listener.toml", "two-pools.toml", "unknown-pool.toml",
     "unreachable-routes.toml", "users-missing.toml", "websockets-alone.toml",
 ];

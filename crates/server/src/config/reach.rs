@@ -139,8 +139,11 @@ fn check_large(
     }
     let usual: Vec<_> = match named(pool, listeners) {
         Some(listener) => bound(listener, Transport::Udp).into_iter().collect(),
+        // Requests to back ends do not leave from shared listeners. `check_shared` reports a pool
+        // that only shared listeners reach.
         None => {
-            let all = listeners.iter().filter_map(|own| bound(own, Transport::Udp));
+            let own = listeners.iter().filter(|own| own.scatters_responses().is_none());
+            let all = own.filter_map(|own| bound(own, Transport::Udp));
             all.filter(|from| may_reach(*from, pool)).collect()
         }
     };
