@@ -47,13 +47,12 @@ pub(crate) fn load(run: &RunSpec, share: f64) -> Load {
 pub(crate) fn mean_load(run: &RunSpec) -> f64 {
     let entries = || run.conditions.topology.entries().enumerate();
     let is_trace = matches!(run.conditions.arrivals, Process::Trace(_));
-    let is_constant = |(index, (_, share))| profile(run, index, share) == Profile::Constant;
-    if !is_trace && entries().all(is_constant) {
+    if !is_trace && entries().all(|(index, _)| profile(run, index) == Profile::Constant) {
         return run.conditions.load;
     }
     let (from, to) = (run.warm_up, run.measured_until());
     let calls = entries().map(|(index, (_, share))| {
-        let load = Load { profile: profile(run, index, share), ..load(run, share) };
+        let load = Load { profile: profile(run, index), ..load(run, share) };
         load.calls_until(to) - load.calls_until(from)
     });
     calls.sum::<f64>() / run.measured.as_secs_f64() / run.capacity_cps()
@@ -78,9 +77,23 @@ impl Source {
     /// Returns how many of `total` at one server belong to this source. All sources together have
     /// `total`.
     fn count(self, total: usize) -> usize {
-        let [before, until] = self.range.map(|part| (part * total as f64).round() as usize);
-        until - before
+        count(self.range, total)
     }
+}
+
+/// Returns how many of `total` belong to this range of fractions. Ranges that together are the
+/// range from 0 to 1 have `total` together.
+fn count(range: [f64; 2], total: usize) -> usize {
+    let [before, until] = range.map(|part| (part * total as f64).round() as usize);
+    until - before
+}
+
+/// Returns the fractions of all calls that callers send to the servers before the one at `index`,
+/// and to these and this one. `index` is the index of the server among those to which callers send.
+fn range(run: &RunSpec, index: usize) -> [f64; 2] {
+    let mut shares = run.conditions.topology.entries().map(|(_, share)| share);
+    let before: f64 = shares.by_ref().take(index).sum();
+    [before, before + shares.next().unwrap_or_default()]
 }
 
 /// Returns the sources that call each server. The trunk (a large source) is the last one.
@@ -114,7 +127,7 @@ pub(super) fn caller(
     let alternates = after.iter().chain(before).copied();
     let hold = Duration::from_secs_f64(conditions.hold_s);
     let part = share * source.part;
-    let profile = divided(&profile(run, index, share), |calls| source.count(calls as usize) as u32);
+    let profile = divided(&profile(run, index), |calls| source.count(calls as usize) as u32);
     // Limits of one server are divided among its sources. Each source has at least one.
     let at_least_one = |total| source.count(total).max(1);
     CallerConfig {
@@ -135,7 +148,7 @@ pub(super) fn caller(
             .map(|redial| Redial { waiting_max: at_least_one(redial.waiting_max), ..redial }),
         emergency: conditions.emergency,
         devices: conditions.devices.map(|devices| DevicesConfig {
-            count: (f64::from(devices.count) * part).round() as u32,
+            count: source.count(count(range(run, index), devices.count as usize)) as u32,
             ..devices
         }),
         transport: conditions.transport(),
@@ -145,13 +158,14 @@ pub(super) fn caller(
 }
 
 /// Returns the load profile of the calls to one server. `index` is the index of the server among
-/// those to which callers send, and `share` is the fraction of all calls that it gets.
-fn profile(run: &RunSpec, index: usize, share: f64) -> Profile {
+/// those to which callers send.
+fn profile(run: &RunSpec, index: usize) -> Profile {
     let topology = &run.conditions.topology;
     let entry = topology.entries().nth(index).map(|(place, _)| &topology.nodes()[place]);
     let own = entry.and_then(|node| node.profile.clone());
     own.unwrap_or_else(|| {
-        divided(&run.conditions.profile, |calls| (f64::from(calls) * share).round() as u32)
+        let range = range(run, index);
+        divided(&run.conditions.profile, |calls| count(range, calls as usize) as u32)
     })
 }
 
@@ -262,22 +276,43 @@ mod tests {
         }
     }
 
+    fn node(name: &str, keys: &str) -> String {
+        format!("[[node]]\nname = \"{name}\"\nto = [\"answerers\"]\nunder_test = true\n{keys}")
+    }
+
+    #[test]
+    fn servers_together_have_a_number_that_they_cannot_divide_equally() {
+        for (servers, total) in [(3, 100), (2, 1), (9, 4)] {
+            let nodes = (0..servers).map(|i| node(&format!("node-{i}"), "share = 1\n"));
+            let run = run(&format!(
+                "[workload]\nprofile = \"avalanche:5,{total},1\"\n\
+                 [workload.devices]\ncount = {total}\n{}",
+                nodes.collect::<String>()
+            ));
+            let at = SocketAddr::from(([127, 0, 0, 1], 5060));
+            let (entries, share) = (vec![at; servers], 1.0 / servers as f64);
+            let callers = (0..servers)
+                .map(|index| caller(&run, share, Source::WHOLE, at, &entries, index))
+                .collect::<Vec<_>>();
+            let devices = callers.iter().filter_map(|c| c.devices.map(|devices| devices.count));
+            assert_eq!(callers.iter().map(additional).sum::<u32>(), total, "{servers} servers");
+            assert_eq!(devices.sum::<u32>(), total, "{servers} servers");
+        }
+    }
+
     #[test]
     fn servers_divide_the_additional_calls_of_an_avalanche() {
-        let node = |name: &str, keys: &str| {
-            format!("[[node]]\nname = \"{name}\"\nto = [\"answerers\"]\nunder_test = true\n{keys}")
-        };
         let run = run(&format!(
             "[workload]\nprofile = \"avalanche:5,100,1\"\n{}{}",
             node("west", "share = 3\n"),
             node("east", "share = 1\nprofile = \"avalanche:5,50,1\"\n"),
         ));
-        let of = |index, share| match profile(&run, index, share) {
+        let of = |index| match profile(&run, index) {
             Profile::Avalanche { calls, .. } => calls,
             _ => 0,
         };
         // The additional calls of `[workload]` are those to all servers, and the additional calls
         // of a node are those to this node.
-        assert_eq!([of(0, 0.75), of(1, 0.25)], [75, 50]);
+        assert_eq!([of(0), of(1)], [75, 50]);
     }
 }
