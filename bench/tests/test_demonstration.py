@@ -169,6 +169,13 @@ class PushbackTest(Scratch):
         [full, _] = self.missed(goodput=0.985)
         self.assertEqual(full, "with loss at load 8 the mean goodput is 0.9850, at least 0.99")
 
+    def test_a_run_without_calls_has_no_delay(self) -> None:
+        def calls(count: int, p99_us: int) -> dict[str, Any]:
+            return {"set_up_delay": {"count": count, "p99_us": p99_us}}
+
+        self.assertEqual(pushback.longest_ms([calls(0, 0), calls(5, 1500), calls(3, 900)]), 1.5)
+        self.assertIsNone(pushback.longest_ms([calls(0, 0), calls(0, 0)]))
+
 
 class SharesTest(unittest.TestCase):
     def test_senders_share_equally_or_by_their_loads(self) -> None:

@@ -17,6 +17,7 @@ server, the fewer calls fit into the queue of `tide`, and the more often it is e
 import argparse
 import sys
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, product
@@ -26,7 +27,7 @@ from typing import Any
 from tidegate_bench import feedback, table
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.feedback import CAPACITY_CPS, MESSAGES, REJECT, SENDERS
-from tidegate_bench.load import Load, words
+from tidegate_bench.load import Load, delay_ms, words
 from tidegate_bench.process import Stage, in_parallel
 from tidegate_bench.record import ROOT
 from tidegate_bench.tidegate import built, cut, read_report
@@ -116,6 +117,12 @@ def bound(load: float) -> float:
     return min(load, max(0.0, (1 - load * part) / (1 - part))) if load > 1 else load
 
 
+def longest_ms(stats: Iterable[Mapping[str, Any]]) -> float | None:
+    """Returns the longest p99 of the set-up delays of all callers in ms, or `None` if none of them set up a call."""
+    delays = [delay_ms(calls["set_up_delay"], "p99") for calls in stats]
+    return max((round(ms, 1) for ms in delays if ms is not None), default=None)
+
+
 def one(show: "Show", seed: int, load: float, variant: str) -> dict[str, Any]:
     profile, seconds, capacity_cps = show.profile, show.options.seconds, show.options.capacity
     with Stage() as stage:
@@ -153,7 +160,7 @@ def one(show: "Show", seed: int, load: float, variant: str) -> dict[str, Any]:
         "goodput": round(goodput, 3),
         "bound_alone": round(bound(load), 3),
         "simulated": simulated(VARIANTS[variant].simulated, load),
-        "p99_ms": round(max(calls["set_up_delay"]["p99_us"] for calls in stats) / 1e3, 1),
+        "p99_ms": longest_ms(stats),
         "held_by_senders": held,
         "rejected_by_receiver": shown.total("work_rejected"),
         "jain": round(feedback.jain(in_time) or 0.0, 4),
