@@ -16,7 +16,7 @@ struct Shared {
     /// Incremented with every change of the bans.
     version: AtomicU64,
     /// The number of the last command that has ended bans.
-    heard: AtomicU64,
+    last_command: AtomicU64,
     bans: Mutex<Bans>,
 }
 
@@ -25,7 +25,7 @@ impl BanList {
     pub fn new(count_max: usize) -> Self {
         Self(Arc::new(Shared {
             version: AtomicU64::new(0),
-            heard: AtomicU64::new(0),
+            last_command: AtomicU64::new(0),
             bans: Mutex::new(Bans::new(count_max)),
         }))
     }
@@ -41,18 +41,18 @@ impl BanList {
         self.change(|bans| bans.prove(source))
     }
 
-    /// Ends the bans of these sources, for the command with the number `order`. Returns false if
+    /// Ends the bans of these sources, for the command with the number `command`. Returns false if
     /// none of them was banned. Does nothing and returns false if another shard has already
     /// executed the command. So a ban that was made after this remains.
     pub fn lift(
         &self,
         now: Timestamp,
-        order: u64,
+        command: u64,
         sources: impl IntoIterator<Item = u128>,
     ) -> bool {
         self.change(|bans| {
             // The lock of the bans orders these accesses.
-            let is_new = self.0.heard.fetch_max(order, Ordering::Relaxed) < order;
+            let is_new = self.0.last_command.fetch_max(command, Ordering::Relaxed) < command;
             is_new && sources.into_iter().fold(false, |any, source| bans.lift(now, source) | any)
         })
     }
