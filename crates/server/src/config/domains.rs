@@ -50,8 +50,9 @@ struct Server {
 impl From<&SrvRecord> for Server {
     fn from(record: &SrvRecord) -> Self {
         let &SrvRecord { priority, weight, port, ref target } = record;
-        // A name with only one label keeps its final dot, so that it is no other name. Queries for
-        // the other names have the dot too, so the resolver completes none of them.
+        // A name with only one label keeps its final dot, because without the dot it is another
+        // name, which the search list may complete. Other names lose the dot here, but queries for
+        // them have it, so the resolver completes none of them.
         let bare = target.strip_suffix('.').filter(|bare| bare.contains('.'));
         Self { priority, weight, port, target: bare.unwrap_or(target).to_owned() }
     }

@@ -131,11 +131,13 @@ table! {
     /// transport. Back ends see the address of that listener and send their own requests to it.
     /// Tidegate reaches no back end over a WebSocket.
     transport: Transport | None = Choice { words: TRANSPORTS, reserved: WEBSOCKETS }, Means("that of its `listener`. Without `listener` it is `udp` if a `[[listen]]` has `udp`, and otherwise that of the first `[[listen]]` without WebSockets");
-    /// The listener from which Tidegate sends requests and probes to the back ends of the pool. Its
-    /// address is in the Record-Route that the back ends receive. Without this key, Tidegate uses
-    /// the listener whose address the kernel would choose as source. If no listener has that
-    /// address, Tidegate uses the listener at which the request arrived. Set this key if the
-    /// machine has policy routing or if its routes change.
+    /// The listener from which Tidegate sends requests and probes to the back ends of the pool. It
+    /// must not be shared. Only processes may share it (`shared = "processes"`), if it is for TCP
+    /// or TLS. Its address is in the Record-Route that the back ends receive. Without this key,
+    /// Tidegate uses the listener whose address the kernel would choose as source. If no listener
+    /// has that address, Tidegate uses the listener at which the request arrived. Listeners that
+    /// are not shared always take precedence. Set this key if the machine has policy routing or if
+    /// its routes change.
     listener_name("listener"): String | None = Text::new("the name of a `[[listen]]`", word::name),
         Means("selected by the routing table of this machine at the start");
     +
