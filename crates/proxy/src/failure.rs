@@ -126,11 +126,12 @@ fn on_stream_failed(
     let is_by_stream = |to: &BackendRef| snapshot.transport(to.pool) == failure.flow.transport;
     let backend_ref = at_address.filter(is_by_stream);
     let proof = proof_in(snapshot, transactions, failure);
-    let is_probe = matches!(proof, Some(Proof::Probe(_)));
+    // A failed probe causes no further probe by itself.
+    let mut may_question = true;
     match proof {
         // The probe was not sent, because our own buffers were full. Its timeout is handled later.
         Some(Proof::Probe(_)) if failure.cause == Cause::Full => {}
-        Some(Proof::Probe(probe)) => probes.on_unreachable(now, snapshot, probe),
+        Some(Proof::Probe(probe)) => may_question = probes.on_unreachable(now, snapshot, probe),
         // A target that reads its connection slowly may be healthy: the connection may only be slow
         // for a moment.
         Some(Proof::Request(context, index)) if failure.cause == Cause::BackedUp => {
@@ -170,7 +171,7 @@ fn on_stream_failed(
         // A message waited for the connection, so no TLS handshake may succeed with this back end.
         // Such a back end has no calls, and most policies would select it for each new call. If the
         // connection has only ended at a bad moment, the probe opens another one.
-        (Cause::Closed, Some(backend_ref)) if !failure.quote.is_empty() && !is_probe => {
+        (Cause::Closed, Some(backend_ref)) if !failure.quote.is_empty() && may_question => {
             probes.suspect(now, snapshot, backend_ref, now);
         }
         // Requests to a back end over UDP leave over TCP if they are large. A connection that could

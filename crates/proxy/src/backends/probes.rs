@@ -273,22 +273,26 @@ impl Probes {
     }
 
     /// Handles the report that a probe could not be delivered. If the probe is still pending, it
-    /// has failed.
+    /// has failed. Returns whether the back end became suspect while this regular probe was
+    /// pending. Such a probe does not serve as an immediate probe: it may have waited for the same
+    /// connection as the message that made the back end suspect.
     pub(crate) fn on_unreachable(
         &mut self,
         now: Timestamp,
         snapshot: &Snapshot,
         branch: ProbeBranch,
-    ) {
+    ) -> bool {
         if u16::from(branch.shard) != snapshot.shard {
-            return;
+            return false;
         }
-        let Some(target) = self.targets.get_mut(branch.place as usize) else { return };
+        let Some(target) = self.targets.get_mut(branch.place as usize) else { return false };
         let backend_ref = target.backend_ref;
-        if let Some(flight) = target.flight.take_if(|flight| flight.number == branch.number) {
-            end_probe(snapshot, now, backend_ref, &flight, None);
-            self.arm(branch.place as usize);
-        }
+        let flight = target.flight.take_if(|flight| flight.number == branch.number);
+        let Some(mut flight) = flight else { return false };
+        let is_still_suspect = flight.is_regular && flight.suspect_since.take().is_some();
+        end_probe(snapshot, now, backend_ref, &flight, None);
+        self.arm(branch.place as usize);
+        is_still_suspect
     }
 
     fn probe_due(

@@ -1,5 +1,6 @@
 //! Back ends whose connections end while requests wait for them.
 
+use tidegate_proxy::{Health, Probe};
 use tidegate_world::Connect;
 
 use super::*;
@@ -93,5 +94,40 @@ fn a_back_end_whose_connection_ended_once_gets_further_calls() {
             .into_iter()
             .filter(|call| only(failing.call(call, 0), "INVITE").0.remote == address(BACKEND_A));
         assert_eq!(to_a.count(), 1, "{mode:?}");
+    }
+}
+
+/// A regression: the back end was down at once, because a regular probe had waited for the same
+/// connection as the INVITE.
+#[test]
+fn a_regular_probe_on_a_connection_that_ended_is_followed_by_another_one() {
+    for opens_again in [true, false] {
+        let probe = Probe { interval: Duration::from_millis(100), jitter: 0.0, ..Probe::default() };
+        let backends = [BACKEND_A, BACKEND_B];
+        let mut scene = scene_with(Transport::Tcp, Mode::Transaction, backends, |settings| {
+            settings.pools[0].health = Health { probe: Some(probe), ..Health::default() };
+        });
+        let phone = scene.accept(2, PHONE);
+        scene.offer(phone, &invite("TCP", "192.168.1.2:5060"));
+        let Connect { id, remote, .. } = scene.streams.poll_connect().expect("for the INVITE");
+        assert_eq!(remote, address(BACKEND_A));
+        scene.pass(Duration::from_millis(100));
+        assert_eq!(scene.counters.probes.get(), 2, "one of each back end");
+        scene.streams.on_closed(scene.now, id, CloseCause::Insecure);
+        scene.pass(Duration::ZERO);
+        let (to_b, _) = scene.open_for("INVITE");
+        assert_eq!(to_b.remote, address(BACKEND_B));
+        let falls = |scene: &Scene| scene.backends.backends()[0].transitions().0;
+        assert_eq!(falls(&scene), 0, "{opens_again}");
+        if opens_again {
+            let (to_a, probe) = scene.open_for("OPTIONS");
+            assert_eq!(to_a.remote, address(BACKEND_A));
+            scene.offer(to_a, &probe.answer("200 OK"));
+        } else {
+            let Connect { id, remote, .. } = scene.streams.poll_connect().expect("for the probe");
+            assert_eq!(remote, address(BACKEND_A));
+            scene.streams.on_closed(scene.now, id, CloseCause::Insecure);
+        }
+        assert_eq!(falls(&scene), u64::from(!opens_again));
     }
 }
