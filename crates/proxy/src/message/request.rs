@@ -121,6 +121,13 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Leaves out the first `count` contacts of the user, to which the request is not sent.
+    pub(crate) fn leave_out(&mut self, count: usize) {
+        let Some(contacts) = self.contacts.as_mut().filter(|_| count > 0) else { return };
+        (0..count).for_each(|_| contacts.skip(0));
+        self.cleaned = contacts.uri(0).map(Into::into);
+    }
+
     pub(crate) fn uri_as_sent(&self) -> &[u8] {
         self.cleaned.as_deref().unwrap_or(self.uri_text)
     }

@@ -46,7 +46,7 @@ pub(crate) fn commit(
     step: &mut Step<'_>,
     room: Room,
     received: &Received,
-    request: &Request<'_>,
+    request: &mut Request<'_>,
     plan: Plan,
 ) -> Result<NextHop, Rejection> {
     let shown = evidence_of_ack(step, received, request, &plan);
@@ -113,7 +113,11 @@ pub(crate) fn commit(
             let hop = NextHop::to(target, tier);
             NextHop { backend_ref: from, call, is_strict, others, is_claimed, admission, ..hop }
         }
-        TargetChoice::User { target, from } => send_to_user(step, input, target, from)?,
+        TargetChoice::User { target, from } => {
+            let (hop, left_out) = send_to_user(step, input, target, from)?;
+            request.leave_out(left_out);
+            hop
+        }
     };
     (hop.own_routes, hop.egress, hop.evidence) = (own_routes, egress, evidence);
     hop.origin = origin;
@@ -331,25 +335,42 @@ fn move_elsewhere(
     }
 }
 
-/// Returns the next hop of a request to a user, whose first contact is `target`.
+/// Returns the next hop of a request to a user, whose first contact is `target`, and the number of
+/// contacts that are left out. These are back ends whose overload restriction does not admit the
+/// request.
+///
+/// RFC 3261 §16.6: "As described in \[4\], the proxy MUST attempt to deliver the message to the
+/// first tuple in that set, and proceed through the set in order until the delivery attempt
+/// succeeds."
 fn send_to_user(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
-    target: Target,
+    mut target: Target,
     from: Option<BackendRef>,
-) -> Result<NextHop, Rejection> {
+) -> Result<(NextHop, usize), Rejection> {
     // A call from a back end has an entry in the call table, which limits the number of such calls.
     if from.is_none() {
         check_transaction_room(step, input.room)?;
     }
-    let admission = check_outside(step, input, target.address)?;
+    let targets = &input.request.targets[..];
+    let mut left_out = 0;
+    let admission = loop {
+        match check_outside(step, input, target.address) {
+            Ok(admission) => break admission,
+            Err(rejection) => {
+                left_out += 1;
+                target = *targets.get(left_out).ok_or(rejection)?;
+                step.pool = None;
+            }
+        }
+    };
     let call = enter_outward_call(step, input, from)?;
-    let others = input.request.targets.iter().skip(1).copied().collect();
-    let is_user = from.is_none();
+    let others = targets.iter().skip(left_out + 1).copied().collect();
     // Without transactions a CANCEL would need the same look-up again.
-    let hop = NextHop::to(target, Tier::Stateful);
-    let toward_backend = is_user;
-    Ok(NextHop { backend_ref: from, call, others, is_user, toward_backend, admission, ..hop })
+    let mut hop = NextHop::to(target, Tier::Stateful);
+    (hop.is_user, hop.toward_backend) = (from.is_none(), from.is_none());
+    (hop.backend_ref, hop.call, hop.others, hop.admission) = (from, call, others, admission);
+    Ok((hop, left_out))
 }
 
 /// Returns the call entry of a request to a target outside the pools, or [`CallRef::NONE`]. An

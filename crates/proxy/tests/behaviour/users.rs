@@ -98,21 +98,28 @@ fn a_strangers_request_waits_for_the_look_up_and_goes_to_the_contact() {
     );
 }
 
+/// Makes the same proxy as [`script`]. Both back ends have asked to leave out this share of the
+/// requests.
+fn restricted(percent: u32) -> Script {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.pools[0].obedience = Obedience::Always;
+        settings.rules.insert(0, users("example.com"));
+    });
+    for told in calls(&mut s, "a", 2).into_iter().flatten() {
+        let response = telling(&told, "486 Busy Here", &value("loss", percent, 1));
+        s.send(&told.to.to_string(), &response);
+    }
+    s
+}
+
 /// RFC 7339 §5.4: "The scope of overload control applies to unique combinations of IP and port values."
 /// §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the current "oc"
 /// and "oc-algo" parameter values from that particular downstream server."
 #[test]
 fn a_restriction_also_applies_to_a_contact_at_the_address_of_a_back_end() {
     for percent in [0, 100] {
-        let mut s = Script::with(Policy::Rr, |settings| {
-            settings.pools[0].mode = Mode::Transaction;
-            settings.pools[0].obedience = Obedience::Always;
-            settings.rules.insert(0, users("example.com"));
-        });
-        for told in calls(&mut s, "a", 2).into_iter().flatten() {
-            let response = telling(&told, "486 Busy Here", &value("loss", percent, 1));
-            s.send(&told.to.to_string(), &response);
-        }
+        let mut s = restricted(percent);
         s.send(CALLER, &call("c"));
         let contact = format!("sip:alice@{BACKEND_B}");
         let sent = beyond_trying(answer(&mut s, ALICE, found(&[contact.as_str()])));
@@ -123,6 +130,29 @@ fn a_restriction_also_applies_to_a_contact_at_the_address_of_a_back_end() {
             assert!(sent[0].all("Via")[0].ends_with(OFFER), "{}", sent[0].text);
         }
     }
+}
+
+/// A regression: if the first contact was a back end whose restriction did not admit the call, the
+/// call got 503.
+///
+/// RFC 3261 §16.6: "As described in \[4\], the proxy MUST attempt to deliver the message to the first
+/// tuple in that set, and proceed through the set in order until the delivery attempt succeeds."
+#[test]
+fn contacts_that_a_restriction_does_not_admit_are_left_out() {
+    let mut s = restricted(100);
+    s.send(CALLER, &call("c"));
+    let [a, b] = [BACKEND_A, BACKEND_B].map(|backend| format!("sip:app@{backend}"));
+    let phones = ["sip:desk@203.0.113.7:5062", "sip:mobile@203.0.113.8"];
+    let contacts = [a.as_str(), b.as_str(), phones[0], phones[1]];
+    let first = forwarded(answer(&mut s, ALICE, found(&contacts)));
+    assert_eq!(first.start(), "INVITE sip:desk@203.0.113.7:5062 SIP/2.0");
+    assert_eq!(first.to, address(PHONE));
+    let sent = s.send(PHONE, &first.answer("503 Service Unavailable"));
+    let starts: Vec<_> = sent.iter().map(|sent| (sent.to.to_string(), sent.start())).collect();
+    let ack = (PHONE.to_owned(), "ACK sip:desk@203.0.113.7:5062 SIP/2.0");
+    let next = (OTHER_PHONE.to_owned(), "INVITE sip:mobile@203.0.113.8 SIP/2.0");
+    assert_eq!(starts.len(), 2, "{starts:?}");
+    assert!(starts.contains(&ack) && starts.contains(&next), "{starts:?}");
 }
 
 /// A regression: if no listener reached the first contact, the call got 404.
