@@ -139,8 +139,13 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
         true => remote == peer.remote || flow.connection == peer.connection,
         false => remote.ip() == peer.remote.ip(),
     };
-    // The caller of a registered phone may be a group of trusted hosts.
-    let is_trusted = || peer.is_registered && snapshot.addresses.origin(flow) == Origin::Trusted;
+    // The caller of a registered phone may be a group of trusted hosts. The phone may be trusted
+    // too, and may have another connection than the one in the token.
+    let is_trusted = || {
+        peer.is_registered
+            && remote.ip() != peer.remote.ip()
+            && snapshot.addresses.origin(flow) == Origin::Trusted
+    };
     let is_users = remote == user || !is_others && (remote.ip() == user.ip() || is_trusted());
     let target = match is_users {
         true => match snapshot.target_of(&peer) {

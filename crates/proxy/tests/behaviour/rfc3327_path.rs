@@ -469,12 +469,47 @@ fn call_by_trusted_source(mode: Mode, is_shared: bool, transport: Transport) {
         assert_eq!(to, phone, "{mode:?} {method}");
         assert!(sent.all("Route").is_empty(), "{}", sent.text);
     }
+    let to = hang_up(&mut scene, phone, &invite);
+    assert_eq!(to.remote, trusted.remote, "{mode:?} {transport}");
+}
+
+/// Lets a phone send a BYE in the dialog of this INVITE. Returns the flow on which the BYE leaves.
+fn hang_up(scene: &mut Scene, phone: Flow, invite: &Sent) -> Flow {
     let routes = invite.all("Record-Route").join(", ");
     let bye = request("BYE", "sip:bob@10.9.9.9", "c", 1, &format!("Totag\r\nRoute: {routes}\r\n"));
-    let via = format!("SIP/2.0/{transport} 192.168.1.2;rport");
-    let (to, _) =
-        only(scene.send(phone, &bye.replace("SIP/2.0/UDP 198.51.100.7:5060", &via)), "BYE");
-    assert_eq!(to.remote, trusted.remote, "{mode:?} {transport}");
+    let via = format!("SIP/2.0/{} 192.168.1.2;rport", phone.transport);
+    only(scene.send(phone, &bye.replace("SIP/2.0/UDP 198.51.100.7:5060", &via)), "BYE").0
+}
+
+/// A regression: if the phone was in `trust`, its BYE was sent to the phone itself.
+///
+/// RFC 3261 §20.30: "The Record-Route header field is inserted by proxies in a request to force future
+/// requests in the dialog to be routed through the proxy." Those of the phone go to the other party,
+/// whichever connection they use, also after the phone has changed its network.
+#[test]
+fn a_phone_with_another_connection_reaches_its_trusted_caller() {
+    let another = ["203.0.113.9:40999", "198.51.100.20:40999"];
+    let on = |transport| another.map(|remote| (transport, remote));
+    for (transport, remote) in [Transport::Tcp, Transport::Wss].into_iter().flat_map(on) {
+        let mut scene = scene_with(Mode::Transaction, |settings| {
+            for listener in &mut settings.listeners {
+                let trust = ["198.51.100.66/32", "203.0.113.9/32"];
+                listener.trust = vec![trust[0].parse().unwrap(), trust[1].parse().unwrap()];
+            }
+        });
+        let caller = Flow::udp(address(PROXY), address("198.51.100.66:5060"));
+        let phone = scene.phone(transport);
+        let registered = scene.register(phone, SUPPORTED);
+        let invite = inward("INVITE", &registered.all("Path"), "");
+        let invite = invite.replace(BACKEND_A, "198.51.100.66:5060");
+        let (to, invite) = only(scene.send(caller, &invite), "INVITE");
+        assert_eq!(to, phone);
+        scene.send(phone, &invite.answer("200 OK"));
+        scene.close(phone, CloseCause::Ended);
+        let phone = scene.phone_at(transport, remote, 4);
+        let to = hang_up(&mut scene, phone, &invite);
+        assert_eq!(to.remote, caller.remote, "{transport} {remote}");
+    }
 }
 
 /// Another instance sends a datagram from a shared address, so the Path names this address.
