@@ -146,6 +146,7 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
             && remote.ip() != peer.remote.ip()
             && snapshot.addresses.origin(flow) == Origin::Trusted
     };
+    // Any other sender counts as the peer. A registered phone may have changed its network.
     let is_users = remote == user || !is_others && (remote.ip() == user.ip() || is_trusted());
     let target = match is_users {
         true => match snapshot.target_of(&peer) {
