@@ -140,6 +140,15 @@ impl Named {
         self.generations().iter().rev().map(|&(_, ip)| SocketAddr::new(ip, self.port)).collect()
     }
 
+    /// Returns the address to which requests go for the server that sends from `source`, whose port
+    /// may be any: the stored address with the same IP address or, if there is none, the current
+    /// address. Returns `source` if the name has had no address yet.
+    pub fn address_behind(&self, source: SocketAddr) -> SocketAddr {
+        let addresses = self.addresses();
+        let is_at = |address: &&SocketAddr| address.ip().to_canonical() == source.ip();
+        addresses.iter().find(is_at).or(addresses.first()).copied().unwrap_or(source)
+    }
+
     /// Returns a copy with the same name and addresses. Later DNS responses do not change the copy.
     fn copy(&self) -> Self {
         let copy = Self::new(&self.host, self.port);
@@ -275,6 +284,17 @@ mod tests {
         named.move_to(ip(1));
         assert_eq!((named.generation(), named.at(first), named.at(second)), (first, at(1), at(2)));
         assert_eq!(named.addresses().first().copied(), at(1));
+    }
+
+    #[test]
+    fn a_server_is_found_by_the_address_from_which_it_sends() {
+        let named = Named::new("a.example", 5070);
+        let from = |last| SocketAddr::new(ip(last), 41_000);
+        assert_eq!(named.address_behind(from(1)), from(1));
+        named.move_to(ip(1));
+        named.move_to(ip(2));
+        let behind = [1, 2, 3].map(|last| Some(named.address_behind(from(last))));
+        assert_eq!(behind, [at(1), at(2), at(2)]);
     }
 
     #[test]

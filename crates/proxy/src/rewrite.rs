@@ -245,9 +245,9 @@ fn backend_of(
     };
     let address = match (snapshot.backend(backend_ref).named(), plan.edits.toward_backend) {
         // A back end with a name may have moved. In this dialog it has the address to which this
-        // request goes, or from which it came.
+        // request goes, or from which it came. A connection that it has opened has another port.
         (Some(_), true) => target.address,
-        (Some(_), false) => canonical(from.remote),
+        (Some(named), false) => named.address_behind(canonical(from.remote)),
         (None, _) => snapshot.backend(backend_ref).address().unwrap_or(target.address),
     };
     Some((address, snapshot.transport(backend_ref.pool)))

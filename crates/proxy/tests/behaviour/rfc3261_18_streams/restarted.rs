@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tidegate_balance::{Backend, Endpoint, Named};
 use tidegate_proxy::{Rule, RuleTarget, Senders};
 use tidegate_world::{QueryAnswer, Seed};
 
@@ -137,6 +138,37 @@ fn request_of_a_user(via: &str, is_restarted: bool) {
         assert!(sent.is_empty(), "it waits for the connection");
         let (party, sent) = scene.open();
         assert_eq!(party.remote, address(via));
+        only(sent, "BYE");
+    }
+}
+
+/// A regression: the Record-Route named the port of the connection, so the BYE of the callee got 481.
+///
+/// RFC 3261 §12.1.1: "The route set MUST be set to the list of URIs in the Record-Route header field from
+/// the request". The back end with the host name accepts connections at another port than that of the
+/// connection that it has opened.
+#[test]
+fn a_request_to_a_named_back_end_that_had_opened_its_connection_opens_one() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let [mut before, mut after] = two(mode, |settings| {
+            let named = Endpoint::Name(Named::new("app.example", 5070));
+            let backend = Arc::new(Backend::new("a", named, 1));
+            backend.move_to(address(BACKEND_A).ip());
+            let pool = balance::Pool::of("app", vec![backend]);
+            let pool = PoolSettings { mode, ..PoolSettings::new(pool, Policy::Rr) };
+            settings.pools = vec![PoolSettings { listener: Some(1), ..pool }];
+        });
+        let own = before.accept(2, "10.0.0.1:41000");
+        let invite = invite("TCP", BACKEND_A).replace("bob@192.0.2.1", "carol@203.0.113.9");
+        let (_, invited) = only(before.offer(own, &invite), "INVITE");
+        let callee = Flow::udp(address(PROXY), invited.to);
+        before.offer(callee, &invited.answer("200 OK"));
+        let routes = invited.all("Record-Route").join(", ");
+        let hangup = bye(&routes, "UDP").replace("10.0.0.1:5070", "203.0.113.9:5060");
+        let sent = after.offer(callee, &hangup);
+        assert!(sent.is_empty(), "{mode:?}: it waits for a connection: {sent:#?}");
+        let (backend, sent) = after.open();
+        assert_eq!(backend.remote, address(BACKEND_A), "{mode:?}");
         only(sent, "BYE");
     }
 }
