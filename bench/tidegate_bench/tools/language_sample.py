@@ -31,7 +31,7 @@ LITERAL = re.compile(
 )
 # Contexts of literals that only a bug or a test shows, and of those that are help.
 HIDDEN = re.compile(r"(expect|unreachable!|panic!|assert\w*!)\s*\([^;{}]*$")
-EXPLAINS = re.compile(r"(doc|summary): $")
+EXPLAINS = re.compile(r"((doc|summary): |\.doc\(\s*)$")
 PROGRAMS = "crates/tidegate/src"
 # Crates whose messages operators read.
 SPEAKING = ("crates/server/src", "crates/io/src", PROGRAMS)
@@ -91,11 +91,12 @@ def opens(line: str, indent: int) -> bool:
 
 
 def literals(source: str) -> Iterator[tuple[int, str, str]]:
-    """Yields string literals of at least three words, each with its line and the code before it on that line."""
+    """Yields string literals of at least three words, each with its line and the line of code before it."""
     for match in LITERAL.finditer(source):
         if match["text"] is None:
             continue
-        before = source[source.rfind("\n", 0, match.start()) + 1 : match.start()]
+        code = source[: match.start()]
+        before = code[code.rstrip().rfind("\n") + 1 :]
         text = re.sub(r"\\\n\s*", "", match["text"])
         words = re.findall(r"(?<![\w/-])[A-Za-z]{2,}(?![\w/])", re.sub(r"\{[^}]*\}", "", text))
         if len(words) >= 3 and " " in text.strip():

@@ -25,6 +25,35 @@ pub struct Param {
     pub range: Range,
 }
 
+impl Param {
+    /// Creates a parameter that takes all numbers from `min` to `max`.
+    pub const fn real(
+        name: &'static str,
+        unit: &'static str,
+        default: f64,
+        min: f64,
+        max: f64,
+    ) -> Self {
+        Self { name, doc: "", unit, default, range: Range::Real(min, max) }
+    }
+
+    /// Creates a parameter that takes the whole numbers from `min` to `max`.
+    pub const fn whole(
+        name: &'static str,
+        unit: &'static str,
+        default: f64,
+        min: u32,
+        max: u32,
+    ) -> Self {
+        Self { name, doc: "", unit, default, range: Range::Whole(min, max) }
+    }
+
+    /// Returns the parameter with this meaning.
+    pub const fn doc(self, doc: &'static str) -> Self {
+        Self { doc, ..self }
+    }
+}
+
 /// The allowed values of a parameter: all numbers between two bounds, or the whole numbers between
 /// them. The bounds are allowed too.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -15,19 +15,14 @@
 //! Source: Mitzenmacher: The Power of Two Choices in Randomized Load Balancing, IEEE TPDS 12(10),
 //! 2001; as `random two least_conn` in nginx and `LEAST_REQUEST` in Envoy.
 
-use tidegate_world::{Param, Range, Stream};
+use tidegate_world::{Param, Stream};
 
 use super::sample::{CHOICES_MAX, Sample};
 use super::{Build, Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
-pub(super) static CHOICES: Param = Param {
-    name: "choices",
-    doc: "The number of back ends that are drawn at random and compared.",
-    unit: "back ends",
-    default: 2.0,
-    range: Range::Whole(1, CHOICES_MAX as u32),
-};
+pub(super) static CHOICES: Param = Param::whole("choices", "back ends", 2.0, 1, CHOICES_MAX as u32)
+    .doc("The number of back ends that are drawn at random and compared.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "p2c",

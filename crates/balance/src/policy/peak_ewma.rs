@@ -18,30 +18,21 @@
 
 use std::time::Duration;
 
-use tidegate_world::{Param, Range, Stream};
+use tidegate_world::{Param, Stream};
 
 use super::p2c::CHOICES;
 use super::sample::Sample;
 use super::{Build, Candidates, Choose, Entry, Values};
 use crate::{Key, Policy};
 
-static DECAY: Param = Param {
-    name: "decay_s",
-    doc: "The time constant with which the average response time of a back end falls. After this \
-          time, 37 % of the difference between the average and the shorter response times remains.",
-    unit: "s",
-    default: 10.0,
-    range: Range::Real(0.01, 3600.0),
-};
+static DECAY: Param = Param::real("decay_s", "s", 10.0, 0.01, 3600.0).doc(
+    "The time constant with which the average response time of a back end falls. After this time, \
+     37 % of the difference between the average and the shorter response times remains.",
+);
 
-static INITIAL: Param = Param {
-    name: "initial_ms",
-    doc: "The average response time that the policy assumes for a back end that has not responded \
-          yet.",
-    unit: "ms",
-    default: 30.0,
-    range: Range::Real(0.001, 60_000.0),
-};
+static INITIAL: Param = Param::real("initial_ms", "ms", 30.0, 0.001, 60_000.0).doc(
+    "The average response time that the policy assumes for a back end that has not responded yet.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "peak-ewma",

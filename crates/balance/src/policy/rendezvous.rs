@@ -17,19 +17,14 @@
 //! Source: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, SODA 2018, over
 //! rendezvous instead of a ring; ε as HAProxy's `hash-balance-factor`.
 
-use tidegate_world::{Param, Range, Stream};
+use tidegate_world::{Param, Stream};
 
 use super::score::Scores;
 use super::{Build, Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
-static EPSILON: Param = Param {
-    name: "epsilon",
-    doc: "Fraction by which a back end may exceed its share of the calls.",
-    unit: "fraction",
-    default: 0.25,
-    range: Range::Real(0.01, 100.0),
-};
+static EPSILON: Param = Param::real("epsilon", "fraction", 0.25, 0.01, 100.0)
+    .doc("Fraction by which a back end may exceed its share of the calls.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "rendezvous",

@@ -24,20 +24,16 @@
 
 use std::time::Duration;
 
-use tidegate_world::{Param, Range, Stream};
+use tidegate_world::{Param, Stream};
 
 use super::least::Least;
 use super::{Build, Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
-static FORGET: Param = Param {
-    name: "forget_s",
-    doc: "If the last response time of a back end is older than this, the policy tries the back \
-          end again like a new one.",
-    unit: "s",
-    default: 10.0,
-    range: Range::Real(0.1, 86_400.0),
-};
+static FORGET: Param = Param::real("forget_s", "s", 10.0, 0.1, 86_400.0).doc(
+    "If the last response time of a back end is older than this, the policy tries the back end \
+     again like a new one.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "rwma",

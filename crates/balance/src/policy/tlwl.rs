@@ -17,7 +17,7 @@
 //!
 //! Source: paper 003 §IV.A.3.
 
-use tidegate_world::{Param, Range, Stream};
+use tidegate_world::{Param, Stream};
 
 use super::least::Least;
 use super::{Build, Candidates, Choose, Entry, Values};
@@ -25,13 +25,8 @@ use crate::{Backend, Key, Policy, Work};
 
 macro_rules! weights {
     ($($constant:ident $name:literal $default:literal $doc:literal)*) => {
-        $(static $constant: Param = Param {
-            name: $name,
-            doc: $doc,
-            unit: "weight",
-            default: $default,
-            range: Range::Real(0.01, 100.0),
-        };)*
+        $(static $constant: Param =
+            Param::real($name, "weight", $default, 0.01, 100.0).doc($doc);)*
         /// The parameters that set the weights, in the order of [`Work`].
         static WEIGHTS: [&Param; Work::COUNT] = [$(&$constant),*];
     };
@@ -53,16 +48,12 @@ weights! {
     OTHER "other" 1.0 "Weight of a request of any other method."
 }
 
-static LEARNED: Param = Param {
-    name: "learned",
-    doc: "1: Tidegate learns the weight of an INVITE separately for each back end. It estimates \
-          how much each waiting INVITE, and each other waiting request, lengthens the response \
-          times of the back end. The weight is the ratio of the two, at least 1 and at most 4, \
-          times the weight of a BYE. 0: the weight is `invite`.",
-    unit: "0 or 1",
-    default: 0.0,
-    range: Range::Whole(0, 1),
-};
+static LEARNED: Param = Param::whole("learned", "0 or 1", 0.0, 0, 1).doc(
+    "1: Tidegate learns the weight of an INVITE separately for each back end. It estimates how \
+     much each waiting INVITE, and each other waiting request, lengthens the response times of the \
+     back end. The weight is the ratio of the two, at least 1 and at most 4, times the weight of a \
+     BYE. 0: the weight is `invite`.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "tlwl",

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
-    Allowance, Entry, Estimation, Flow, Param, Range, Reason, Release, Scheme, Sender,
-    SessionCheck, ShedOrder, ThrottleKind, Ticket, Values, Verdict, Weight,
+    Allowance, Entry, Estimation, Flow, Param, Reason, Release, Scheme, Sender, SessionCheck,
+    ShedOrder, ThrottleKind, Ticket, Values, Verdict, Weight,
 };
 
 mod accounts;
@@ -17,7 +17,7 @@ const INVITE: u8 = 6;
 const BYE: u8 = 3;
 
 const fn param(name: &'static str, default: f64) -> Param {
-    Param { name, doc: "", unit: "", default, range: Range::Real(0.0, 1e6) }
+    Param::real(name, "", default, 0.0, 1e6)
 }
 
 static SHARE: Param = param("share", 1.0);

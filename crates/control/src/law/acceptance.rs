@@ -34,26 +34,17 @@ use super::cadence::{ACCEPT, Cadence, MEASURE, NOTICE};
 use super::occupancy::{FLOOR, K};
 use super::target_ratio::{Estimate, TargetRatio};
 use crate::trail::Trail;
-use crate::{Bucket, Entry, Param, Range, Signals, Values};
+use crate::{Bucket, Entry, Param, Signals, Values};
 
-pub(super) static TARGET: Param = Param {
-    name: "alpha_targ",
-    doc: "Target of the acceptance α (see `sustainable`). While α is above the target, the law \
-          admits less.",
-    unit: "fraction",
-    default: 0.95,
-    range: Range::Real(0.01, 1.0),
-};
+pub(super) static TARGET: Param = Param::real("alpha_targ", "fraction", 0.95, 0.01, 1.0).doc(
+    "Target of the acceptance α (see `sustainable`). While α is above the target, the law admits \
+     less.",
+);
 
-pub(super) static SUSTAINABLE: Param = Param {
-    name: "sustainable",
-    doc: "New calls a second that the server can sustain. The acceptance α is then the rate of \
-          admitted calls divided by this number. 0: α is the accepted share of all messages, as in \
-          paper 000.",
-    unit: "1/s",
-    default: 0.0,
-    range: Range::Real(0.0, 1_000_000.0),
-};
+pub(super) static SUSTAINABLE: Param = Param::real("sustainable", "1/s", 0.0, 0.0, 1_000_000.0).doc(
+    "New calls a second that the server can sustain. The acceptance α is then the rate of admitted \
+     calls divided by this number. 0: α is the accepted share of all messages, as in paper 000.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "acceptance",

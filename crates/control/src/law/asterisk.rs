@@ -15,32 +15,18 @@
 //! Source: Asterisk, `main/taskprocessor.c` and `res/res_pjsip/pjsip_distributor.c`.
 
 use super::ohta::Watermarks;
-use crate::{Entry, Param, Range, Values};
+use crate::{Entry, Param, Values};
 
-static BUFFER: Param = Param {
-    name: "buffer",
-    doc: "The number of new calls that may wait. Further calls are rejected. With `queue = \
-          \"fifo\"` all waiting messages count, here and for the watermarks.",
-    unit: "calls",
-    default: 1500.0,
-    range: Range::Whole(1, 1_000_000),
-};
+static BUFFER: Param = Param::whole("buffer", "calls", 1500.0, 1, 1_000_000).doc(
+    "The number of new calls that may wait. Further calls are rejected. With `queue = \"fifo\"` \
+     all waiting messages count, here and for the watermarks.",
+);
 
-static HIGH: Param = Param {
-    name: "high_water",
-    doc: "High watermark: if this number of calls or more wait, new work is rejected.",
-    unit: "calls",
-    default: 500.0,
-    range: Range::Whole(1, 1_000_000),
-};
+static HIGH: Param = Param::whole("high_water", "calls", 500.0, 1, 1_000_000)
+    .doc("High watermark: if this number of calls or more wait, new work is rejected.");
 
-static LOW: Param = Param {
-    name: "low_water",
-    doc: "Low watermark: when this number of calls or fewer wait, new work is admitted again.",
-    unit: "calls",
-    default: 450.0,
-    range: Range::Whole(0, 1_000_000),
-};
+static LOW: Param = Param::whole("low_water", "calls", 450.0, 0, 1_000_000)
+    .doc("Low watermark: when this number of calls or fewer wait, new work is admitted again.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "asterisk",

@@ -31,50 +31,29 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
-static TARGET: Param = Param {
-    name: "d_t",
-    doc: "Target d_t of the delay in the queue. Breakwater uses 40 % of the response time that it \
-          promises to clients. A call that has waited twice this target is rejected.",
-    unit: "s",
-    default: 0.04,
-    range: Range::Real(0.000_1, 10.0),
-};
+static TARGET: Param = Param::real("d_t", "s", 0.04, 0.000_1, 10.0).doc(
+    "Target d_t of the delay in the queue. Breakwater uses 40 % of the response time that it \
+     promises to clients. A call that has waited twice this target is rejected.",
+);
 
-static INTERVAL: Param = Param {
-    name: "t_c",
-    doc: "Time from one change of the window to the next. Breakwater uses the round-trip time of \
-          its network.",
-    unit: "s",
-    default: 0.01,
-    range: Range::Real(0.001, 10.0),
-};
+static INTERVAL: Param = Param::real("t_c", "s", 0.01, 0.001, 10.0).doc(
+    "Time from one change of the window to the next. Breakwater uses the round-trip time of its \
+     network.",
+);
 
-static INCREASE: Param = Param {
-    name: "increase",
-    doc: "The number of calls by which the window grows in one `t_c`. Breakwater uses 0.1 % of the \
-          number of its clients, and at least 1.",
-    unit: "calls",
-    default: 1.0,
-    range: Range::Real(0.1, 10_000.0),
-};
+static INCREASE: Param = Param::real("increase", "calls", 1.0, 0.1, 10_000.0).doc(
+    "The number of calls by which the window grows in one `t_c`. Breakwater uses 0.1 % of the \
+     number of its clients, and at least 1.",
+);
 
-static DECREASE: Param = Param {
-    name: "beta",
-    doc: "Share by which the window shrinks in one `t_c` if the delay in the queue is twice `d_t`.",
-    unit: "fraction",
-    default: 0.02,
-    range: Range::Real(0.001, 1.0),
-};
+static DECREASE: Param = Param::real("beta", "fraction", 0.02, 0.001, 1.0).doc(
+    "Share by which the window shrinks in one `t_c` if the delay in the queue is twice `d_t`.",
+);
 
-static CREDITS_MAX: Param = Param {
-    name: "credits_max",
-    doc: "Largest window. Breakwater calls this the number of credits.",
-    unit: "calls",
-    default: 500.0,
-    range: Range::Real(1.0, 1_000_000.0),
-};
+static CREDITS_MAX: Param = Param::real("credits_max", "calls", 500.0, 1.0, 1_000_000.0)
+    .doc("Largest window. Breakwater calls this the number of credits.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "breakwater",

@@ -18,34 +18,22 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::arrival_rate::ArrivalRate;
-use crate::{Control, Param, Range, Signals, Values};
+use crate::{Control, Param, Signals, Values};
 
-pub(crate) static MEASURE: Param = Param {
-    name: "measure",
-    doc: "Messages from one measurement to the next. 0: the law computes the number from the \
-          arrival rate, from `notice_s` and from the size of the queue (`[server] queue_max`).",
-    unit: "messages",
-    default: 125.0,
-    range: Range::Whole(0, 100_000),
-};
+pub(crate) static MEASURE: Param = Param::whole("measure", "messages", 125.0, 0, 100_000).doc(
+    "Messages from one measurement to the next. 0: the law computes the number from the arrival \
+     rate, from `notice_s` and from the size of the queue (`[server] queue_max`).",
+);
 
-pub(crate) static NOTICE: Param = Param {
-    name: "notice_s",
-    doc: "With `measure = 0`: the time within which the law must notice an overload. The shorter \
-          this time is, the more often the law measures.",
-    unit: "s",
-    default: 1.0,
-    range: Range::Real(0.01, 60.0),
-};
+pub(crate) static NOTICE: Param = Param::real("notice_s", "s", 1.0, 0.01, 60.0).doc(
+    "With `measure = 0`: the time within which the law must notice an overload. The shorter this \
+     time is, the more often the law measures.",
+);
 
-pub(crate) static ACCEPT: Param = Param {
-    name: "accept_measured",
-    doc: "1: the message at which the law measures is always admitted, as in paper 000 §6.3. 0: \
-          this message is treated like any other.",
-    unit: "0 or 1",
-    default: 0.0,
-    range: Range::Whole(0, 1),
-};
+pub(crate) static ACCEPT: Param = Param::whole("accept_measured", "0 or 1", 0.0, 0, 1).doc(
+    "1: the message at which the law measures is always admitted, as in paper 000 §6.3. 0: this \
+     message is treated like any other.",
+);
 
 /// The longest time between two measurements, however few messages arrive.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);

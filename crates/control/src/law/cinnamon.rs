@@ -37,49 +37,24 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::latency::{self, Latencies};
-use crate::{Bucket, Control, Entry, Flow, Law, Param, Range, Signals, Values};
+use crate::{Bucket, Control, Entry, Flow, Law, Param, Signals, Values};
 
-static TIMEOUT: Param = Param {
-    name: "timeout",
-    doc: "A call that has waited for this time is rejected when its turn comes. In Uber's Cinnamon \
-          this is a third of the caller's timeout.",
-    unit: "s",
-    default: 0.165,
-    range: Range::Real(0.001, 60.0),
-};
+static TIMEOUT: Param = Param::real("timeout", "s", 0.165, 0.001, 60.0).doc(
+    "A call that has waited for this time is rejected when its turn comes. In Uber's Cinnamon this \
+     is a third of the caller's timeout.",
+);
 
-static INTERVAL: Param = Param {
-    name: "t_c",
-    doc: "Time from one step of the controller to the next.",
-    unit: "s",
-    default: 0.5,
-    range: Range::Real(0.01, 60.0),
-};
+static INTERVAL: Param = Param::real("t_c", "s", 0.5, 0.01, 60.0)
+    .doc("Time from one step of the controller to the next.");
 
-static K_P: Param = Param {
-    name: "k_p",
-    doc: "Proportional gain.",
-    unit: "1",
-    default: 0.1,
-    range: Range::Real(0.0, 100.0),
-};
+static K_P: Param = Param::real("k_p", "1", 0.1, 0.0, 100.0).doc("Proportional gain.");
 
-static K_I: Param = Param {
-    name: "k_i",
-    doc: "Integral gain.",
-    unit: "1/s",
-    default: 1.4,
-    range: Range::Real(0.001, 100.0),
-};
+static K_I: Param = Param::real("k_i", "1/s", 1.4, 0.001, 100.0).doc("Integral gain.");
 
-static LIMIT_MAX: Param = Param {
-    name: "limit_max",
-    doc: "The largest number of places for calls in flight. The law adjusts the number of places \
-          to the latency.",
-    unit: "calls",
-    default: 1000.0,
-    range: Range::Real(1.0, 1_000_000.0),
-};
+static LIMIT_MAX: Param = Param::real("limit_max", "calls", 1000.0, 1.0, 1_000_000.0).doc(
+    "The largest number of places for calls in flight. The law adjusts the number of places to the \
+     latency.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "cinnamon",

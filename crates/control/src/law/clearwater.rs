@@ -35,60 +35,33 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::ewma::Ewma;
-use crate::{Bucket, Control, Entry, Flow, Law, Param, Range, Signals, Values};
+use crate::{Bucket, Control, Entry, Flow, Law, Param, Signals, Values};
 
-static TARGET: Param = Param {
-    name: "target",
-    doc: "Target of the smoothed wait of a new call in the queue. Above the target the rate falls, \
-          and below it the rate grows.",
-    unit: "s",
-    default: 0.1,
-    range: Range::Real(0.000_1, 10.0),
-};
+static TARGET: Param = Param::real("target", "s", 0.1, 0.000_1, 10.0).doc(
+    "Target of the smoothed wait of a new call in the queue. Above the target the rate falls, and \
+     below it the rate grows.",
+);
 
-static BUCKET: Param = Param {
-    name: "bucket",
-    doc: "Depth of the token bucket that the law assumes. Set `burst` in `[overload]` to about the \
-          same value. The rate grows by at most half of this number in one change, and by less if \
-          calls wait. Clearwater uses 1000.",
-    unit: "calls",
-    default: 20.0,
-    range: Range::Real(0.1, 1_000_000.0),
-};
+static BUCKET: Param = Param::real("bucket", "calls", 20.0, 0.1, 1_000_000.0).doc(
+    "Depth of the token bucket that the law assumes. Set `burst` in `[overload]` to about the same \
+     value. The rate grows by at most half of this number in one change, and by less if calls \
+     wait. Clearwater uses 1000.",
+);
 
-static RATE_START: Param = Param {
-    name: "rate_start",
-    doc: "The rate at the start. After a second without calls the rate is at least this value. \
-          Clearwater uses 100.",
-    unit: "1/s",
-    default: 100.0,
-    range: Range::Real(0.1, 1_000_000.0),
-};
+static RATE_START: Param = Param::real("rate_start", "1/s", 100.0, 0.1, 1_000_000.0).doc(
+    "The rate at the start. After a second without calls the rate is at least this value. \
+     Clearwater uses 100.",
+);
 
-static RATE_MIN: Param = Param {
-    name: "rate_min",
-    doc: "Lowest rate.",
-    unit: "1/s",
-    default: 10.0,
-    range: Range::Real(0.1, 1_000_000.0),
-};
+static RATE_MIN: Param = Param::real("rate_min", "1/s", 10.0, 0.1, 1_000_000.0).doc("Lowest rate.");
 
-static CALLS: Param = Param {
-    name: "calls",
-    doc: "Calls served from one change of the rate to the next.",
-    unit: "calls",
-    default: 20.0,
-    range: Range::Whole(1, 1_000_000),
-};
+static CALLS: Param = Param::whole("calls", "calls", 20.0, 1, 1_000_000)
+    .doc("Calls served from one change of the rate to the next.");
 
-static INTERVAL: Param = Param {
-    name: "interval",
-    doc: "Shortest time from one change of the rate to the next. Clearwater uses 2. Early versions \
-          of Clearwater used 0.",
-    unit: "s",
-    default: 0.2,
-    range: Range::Real(0.0, 60.0),
-};
+static INTERVAL: Param = Param::real("interval", "s", 0.2, 0.0, 60.0).doc(
+    "Shortest time from one change of the rate to the next. Clearwater uses 2. Early versions of \
+     Clearwater used 0.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "clearwater",

@@ -30,33 +30,20 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Control, Entry, Law, Param, QueueOrder, Range, Signals, Values};
+use crate::{Control, Entry, Law, Param, QueueOrder, Signals, Values};
 
-static TARGET: Param = Param {
-    name: "target",
-    doc: "Limit for the shortest sojourn in an interval. In an overload, calls that have waited \
-          twice this limit are rejected.",
-    unit: "s",
-    default: 0.005,
-    range: Range::Real(0.000_1, 10.0),
-};
+static TARGET: Param = Param::real("target", "s", 0.005, 0.000_1, 10.0).doc(
+    "Limit for the shortest sojourn in an interval. In an overload, calls that have waited twice \
+     this limit are rejected.",
+);
 
-static INTERVAL: Param = Param {
-    name: "interval",
-    doc: "If every sojourn in this time is above `target`, the server counts as overloaded.",
-    unit: "s",
-    default: 0.1,
-    range: Range::Real(0.001, 60.0),
-};
+static INTERVAL: Param = Param::real("interval", "s", 0.1, 0.001, 60.0)
+    .doc("If every sojourn in this time is above `target`, the server counts as overloaded.");
 
-static NEWEST_FIRST: Param = Param {
-    name: "newest_first",
-    doc: "1: in an overload the newest call is served first. 0: the oldest call is served first, \
-          as in folly.",
-    unit: "0 or 1",
-    default: 1.0,
-    range: Range::Whole(0, 1),
-};
+static NEWEST_FIRST: Param = Param::whole("newest_first", "0 or 1", 1.0, 0, 1).doc(
+    "1: in an overload the newest call is served first. 0: the oldest call is served first, as in \
+     folly.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "codel",

@@ -18,23 +18,13 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::signals::Reading;
-use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
-static LIMIT: Param = Param {
-    name: "limit",
-    doc: "The occupancy at or above which new work is rejected.",
-    unit: "fraction",
-    default: 0.9,
-    range: Range::Real(0.01, 1.0),
-};
+static LIMIT: Param = Param::real("limit", "fraction", 0.9, 0.01, 1.0)
+    .doc("The occupancy at or above which new work is rejected.");
 
-static INTERVAL: Param = Param {
-    name: "t_c",
-    doc: "Time from one reading to the next. The occupancy is the average over this time.",
-    unit: "s",
-    default: 5.0,
-    range: Range::Real(0.01, 60.0),
-};
+static INTERVAL: Param = Param::real("t_c", "s", 5.0, 0.01, 60.0)
+    .doc("Time from one reading to the next. The occupancy is the average over this time.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "cpu-threshold",

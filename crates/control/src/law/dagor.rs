@@ -28,49 +28,26 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Control, Entry, Law, Param, Signals, Values};
 
-static WAIT_MAX: Param = Param {
-    name: "wait_max",
-    doc: "The mean wait above which the law admits fewer calls.",
-    unit: "s",
-    default: 0.02,
-    range: Range::Real(0.000_1, 10.0),
-};
+static WAIT_MAX: Param = Param::real("wait_max", "s", 0.02, 0.000_1, 10.0)
+    .doc("The mean wait above which the law admits fewer calls.");
 
-static WINDOW: Param = Param {
-    name: "window",
-    doc: "Longest duration of a window. WeChat uses 1.",
-    unit: "s",
-    default: 0.2,
-    range: Range::Real(0.001, 60.0),
-};
+static WINDOW: Param = Param::real("window", "s", 0.2, 0.001, 60.0)
+    .doc("Longest duration of a window. WeChat uses 1.");
 
-static CALLS: Param = Param {
-    name: "calls",
-    doc: "Calls taken from the queue after which a window ends.",
-    unit: "calls",
-    default: 2000.0,
-    range: Range::Whole(1, 1_000_000),
-};
+static CALLS: Param = Param::whole("calls", "calls", 2000.0, 1, 1_000_000)
+    .doc("Calls taken from the queue after which a window ends.");
 
-static ALPHA: Param = Param {
-    name: "alpha",
-    doc: "Share by which the law reduces the admitted share of calls after a window with a mean \
-          wait above `wait_max`.",
-    unit: "fraction",
-    default: 0.05,
-    range: Range::Real(0.001, 0.9),
-};
+static ALPHA: Param = Param::real("alpha", "fraction", 0.05, 0.001, 0.9).doc(
+    "Share by which the law reduces the admitted share of calls after a window with a mean wait \
+     above `wait_max`.",
+);
 
-static BETA: Param = Param {
-    name: "beta",
-    doc: "Amount that the law adds to the admitted share of calls after a window with a mean wait \
-          of at most `wait_max`.",
-    unit: "fraction",
-    default: 0.01,
-    range: Range::Real(0.001, 1.0),
-};
+static BETA: Param = Param::real("beta", "fraction", 0.01, 0.001, 1.0).doc(
+    "Amount that the law adds to the admitted share of calls after a window with a mean wait of at \
+     most `wait_max`.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "dagor",

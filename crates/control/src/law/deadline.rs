@@ -17,15 +17,10 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Control, Entry, Law, Param, Signals, Values};
 
-static DEADLINE: Param = Param {
-    name: "deadline",
-    doc: "The longest wait of a call that is still served.",
-    unit: "s",
-    default: 0.4,
-    range: Range::Real(0.001, 60.0),
-};
+static DEADLINE: Param = Param::real("deadline", "s", 0.4, 0.001, 60.0)
+    .doc("The longest wait of a call that is still served.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "deadline",

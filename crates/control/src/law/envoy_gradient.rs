@@ -31,65 +31,33 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::latency::{self, Latencies};
-use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
-static MIN_INTERVAL: Param = Param {
-    name: "min_interval",
-    doc: "Time from one measurement of minRTT, the latency of an almost empty server, to the next.",
-    unit: "s",
-    default: 60.0,
-    range: Range::Real(0.01, 86_400.0),
-};
+static MIN_INTERVAL: Param = Param::real("min_interval", "s", 60.0, 0.01, 86_400.0).doc(
+    "Time from one measurement of minRTT, the latency of an almost empty server, to the next.",
+);
 
-static MIN_CALLS: Param = Param {
-    name: "min_calls",
-    doc: "The number of calls served in one measurement of minRTT (see `min_interval`).",
-    unit: "calls",
-    default: 50.0,
-    range: Range::Whole(1, 1_000_000),
-};
+static MIN_CALLS: Param = Param::whole("min_calls", "calls", 50.0, 1, 1_000_000)
+    .doc("The number of calls served in one measurement of minRTT (see `min_interval`).");
 
-static LIMIT_MIN: Param = Param {
-    name: "limit_min",
-    doc: "Smallest window, and the window during a measurement of minRTT (see `min_interval`).",
-    unit: "calls",
-    default: 3.0,
-    range: Range::Real(1.0, 1_000_000.0),
-};
+static LIMIT_MIN: Param = Param::real("limit_min", "calls", 3.0, 1.0, 1_000_000.0)
+    .doc("Smallest window, and the window during a measurement of minRTT (see `min_interval`).");
 
-static LIMIT_MAX: Param = Param {
-    name: "limit_max",
-    doc: "Largest window.",
-    unit: "calls",
-    default: 1000.0,
-    range: Range::Real(1.0, 1_000_000.0),
-};
+static LIMIT_MAX: Param =
+    Param::real("limit_max", "calls", 1000.0, 1.0, 1_000_000.0).doc("Largest window.");
 
-static INTERVAL: Param = Param {
-    name: "t_c",
-    doc: "Time from one change of the window to the next.",
-    unit: "s",
-    default: 0.1,
-    range: Range::Real(0.001, 60.0),
-};
+static INTERVAL: Param = Param::real("t_c", "s", 0.1, 0.001, 60.0)
+    .doc("Time from one change of the window to the next.");
 
-static PERCENTILE: Param = Param {
-    name: "percentile",
-    doc: "The law compares this percentile of the latencies in an interval `t_c` with minRTT (see \
-          `min_interval`). minRTT is the same percentile.",
-    unit: "percent",
-    default: 50.0,
-    range: Range::Real(0.0, 100.0),
-};
+static PERCENTILE: Param = Param::real("percentile", "percent", 50.0, 0.0, 100.0).doc(
+    "The law compares this percentile of the latencies in an interval `t_c` with minRTT (see \
+     `min_interval`). minRTT is the same percentile.",
+);
 
-static BUFFER: Param = Param {
-    name: "buffer",
-    doc: "The excess of the latency over minRTT (see `min_interval`) that the law tolerates, as a \
-          fraction of minRTT.",
-    unit: "fraction",
-    default: 0.25,
-    range: Range::Real(0.0, 100.0),
-};
+static BUFFER: Param = Param::real("buffer", "fraction", 0.25, 0.0, 100.0).doc(
+    "The excess of the latency over minRTT (see `min_interval`) that the law tolerates, as a \
+     fraction of minRTT.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "envoy-gradient",

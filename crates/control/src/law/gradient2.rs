@@ -27,66 +27,33 @@ use tidegate_world::Timestamp;
 
 use super::latency;
 use crate::ewma::Ewma;
-use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
-static LIMIT_START: Param = Param {
-    name: "limit_start",
-    doc: "Window at the start.",
-    unit: "calls",
-    default: 20.0,
-    range: Range::Real(1.0, 1_000_000.0),
-};
+static LIMIT_START: Param =
+    Param::real("limit_start", "calls", 20.0, 1.0, 1_000_000.0).doc("Window at the start.");
 
-static LIMIT_MIN: Param = Param {
-    name: "limit_min",
-    doc: "Smallest window.",
-    unit: "calls",
-    default: 20.0,
-    range: Range::Real(1.0, 1_000_000.0),
-};
+static LIMIT_MIN: Param =
+    Param::real("limit_min", "calls", 20.0, 1.0, 1_000_000.0).doc("Smallest window.");
 
-static LIMIT_MAX: Param = Param {
-    name: "limit_max",
-    doc: "Largest window.",
-    unit: "calls",
-    default: 200.0,
-    range: Range::Real(1.0, 1_000_000.0),
-};
+static LIMIT_MAX: Param =
+    Param::real("limit_max", "calls", 200.0, 1.0, 1_000_000.0).doc("Largest window.");
 
-static QUEUE: Param = Param {
-    name: "queue",
-    doc: "While responses are not slower than the average, each call served makes the window \
-          larger by `queue` times `smoothing`.",
-    unit: "calls",
-    default: 4.0,
-    range: Range::Real(0.001, 10_000.0),
-};
+static QUEUE: Param = Param::real("queue", "calls", 4.0, 0.001, 10_000.0).doc(
+    "While responses are not slower than the average, each call served makes the window larger by \
+     `queue` times `smoothing`.",
+);
 
-static SMOOTHING: Param = Param {
-    name: "smoothing",
-    doc: "Weight of the newest value in the smoothed window.",
-    unit: "fraction",
-    default: 0.2,
-    range: Range::Real(0.001, 1.0),
-};
+static SMOOTHING: Param = Param::real("smoothing", "fraction", 0.2, 0.001, 1.0)
+    .doc("Weight of the newest value in the smoothed window.");
 
-static LONG: Param = Param {
-    name: "long",
-    doc: "Number of calls in the average response time with which the law compares each response.",
-    unit: "calls",
-    default: 600.0,
-    range: Range::Real(2.0, 1_000_000.0),
-};
+static LONG: Param = Param::real("long", "calls", 600.0, 2.0, 1_000_000.0)
+    .doc("Number of calls in the average response time with which the law compares each response.");
 
-static TOLERANCE: Param = Param {
-    name: "tolerance",
-    doc: "Factor by which a response may be slower than the average before the window shrinks. \
-          Later releases of Netflix concurrency-limits use 1.5, but with 1.5 the window drifts to \
-          its maximum.",
-    unit: "1",
-    default: 1.0,
-    range: Range::Real(1.0, 100.0),
-};
+static TOLERANCE: Param = Param::real("tolerance", "1", 1.0, 1.0, 100.0).doc(
+    "Factor by which a response may be slower than the average before the window shrinks. Later \
+     releases of Netflix concurrency-limits use 1.5, but with 1.5 the window drifts to its \
+     maximum.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "gradient2",

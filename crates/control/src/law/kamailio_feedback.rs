@@ -26,38 +26,19 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::signals::Reading;
-use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
-static SETPOINT: Param = Param {
-    name: "setpoint",
-    doc: "Target load of the processor.",
-    unit: "fraction",
-    default: 0.8,
-    range: Range::Real(0.01, 1.0),
-};
+static SETPOINT: Param =
+    Param::real("setpoint", "fraction", 0.8, 0.01, 1.0).doc("Target load of the processor.");
 
-static INTERVAL: Param = Param {
-    name: "timer_interval",
-    doc: "Time from one change of the rejected share to the next.",
-    unit: "s",
-    default: 10.0,
-    range: Range::Real(0.01, 60.0),
-};
+static INTERVAL: Param = Param::real("timer_interval", "s", 10.0, 0.01, 60.0)
+    .doc("Time from one change of the rejected share to the next.");
 
-static K_I: Param = Param {
-    name: "k_i",
-    doc: "Integral gain.",
-    unit: "percent",
-    default: -25.0,
-    range: Range::Real(-1000.0, -0.01),
-};
+static K_I: Param = Param::real("k_i", "percent", -25.0, -1000.0, -0.01).doc("Integral gain.");
 
-static K_P: Param = gain("k_p", "Proportional gain.");
-static K_D: Param = gain("k_d", "Differential gain.");
+static K_P: Param = Param::real("k_p", "percent", 0.0, -1000.0, 0.0).doc("Proportional gain.");
 
-const fn gain(name: &'static str, doc: &'static str) -> Param {
-    Param { name, doc, unit: "percent", default: 0.0, range: Range::Real(-1000.0, 0.0) }
-}
+static K_D: Param = Param::real("k_d", "percent", 0.0, -1000.0, 0.0).doc("Differential gain.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "kamailio-feedback",

@@ -20,47 +20,22 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::signals::Reading;
-use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
-static CONTROL: Param = Param {
-    name: "t_c",
-    doc: "Control interval T_c: time from one change of the admitted share to the next.",
-    unit: "s",
-    default: 1.0,
-    range: Range::Real(0.001, 60.0),
-};
+static CONTROL: Param = Param::real("t_c", "s", 1.0, 0.001, 60.0)
+    .doc("Control interval T_c: time from one change of the admitted share to the next.");
 
-pub(super) static READ: Param = Param {
-    name: "t_m",
-    doc: "Measurement interval T_m: time from one reading of the occupancy to the next.",
-    unit: "s",
-    default: 0.1,
-    range: Range::Real(0.001, 60.0),
-};
+pub(super) static READ: Param = Param::real("t_m", "s", 0.1, 0.001, 60.0)
+    .doc("Measurement interval T_m: time from one reading of the occupancy to the next.");
 
-pub(super) static FACTOR_MAX: Param = Param {
-    name: "phi_max",
-    doc: "Largest factor by which the admitted share grows in one control interval.",
-    unit: "1",
-    default: 5.0,
-    range: Range::Real(1.001, 1000.0),
-};
+pub(super) static FACTOR_MAX: Param = Param::real("phi_max", "1", 5.0, 1.001, 1000.0)
+    .doc("Largest factor by which the admitted share grows in one control interval.");
 
-pub(super) static FLOOR: Param = Param {
-    name: "f_min",
-    doc: "The lowest share of new work that the law admits.",
-    unit: "fraction",
-    default: 0.02,
-    range: Range::Real(0.0001, 1.0),
-};
+pub(super) static FLOOR: Param = Param::real("f_min", "fraction", 0.02, 0.0001, 1.0)
+    .doc("The lowest share of new work that the law admits.");
 
-static TARGET: Param = Param {
-    name: "rho_targ",
-    doc: "Target occupancy. Paper 001 uses 0.8 and 0.9.",
-    unit: "fraction",
-    default: 0.9,
-    range: Range::Real(0.01, 1.0),
-};
+static TARGET: Param = Param::real("rho_targ", "fraction", 0.9, 0.01, 1.0)
+    .doc("Target occupancy. Paper 001 uses 0.8 and 0.9.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "occ",

@@ -29,39 +29,19 @@ use super::target_ratio::{Estimate, TargetRatio};
 use crate::ewma::Ewma;
 use crate::signals::Reading;
 use crate::trail::Trail;
-use crate::{Entry, Param, Range, Signals, Values};
+use crate::{Entry, Param, Signals, Values};
 
-pub(super) static K: Param = Param {
-    name: "k",
-    doc: "The number of the latest measurements over which the law averages.",
-    unit: "measurements",
-    default: 25.0,
-    range: Range::Whole(2, 1000),
-};
+pub(super) static K: Param = Param::whole("k", "measurements", 25.0, 2, 1000)
+    .doc("The number of the latest measurements over which the law averages.");
 
-pub(super) static TARGET: Param = Param {
-    name: "rho_targ",
-    doc: "Target occupancy.",
-    unit: "fraction",
-    default: 0.95,
-    range: Range::Real(0.01, 1.0),
-};
+pub(super) static TARGET: Param =
+    Param::real("rho_targ", "fraction", 0.95, 0.01, 1.0).doc("Target occupancy.");
 
-pub(super) static FLOOR: Param = Param {
-    name: "f_min",
-    doc: "The lowest share of new work that the law admits.",
-    unit: "fraction",
-    default: 0.05,
-    range: Range::Real(0.0001, 1.0),
-};
+pub(super) static FLOOR: Param = Param::real("f_min", "fraction", 0.05, 0.0001, 1.0)
+    .doc("The lowest share of new work that the law admits.");
 
-pub(super) static WEIGHT: Param = Param {
-    name: "w",
-    doc: "Weight of the newest measurement in the smoothed occupancy.",
-    unit: "fraction",
-    default: 0.1,
-    range: Range::Real(0.001, 1.0),
-};
+pub(super) static WEIGHT: Param = Param::real("w", "fraction", 0.1, 0.001, 1.0)
+    .doc("Weight of the newest measurement in the smoothed occupancy.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "occupancy",

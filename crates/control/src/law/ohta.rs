@@ -14,32 +14,18 @@
 
 use tidegate_world::Timestamp;
 
-use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
-static BUFFER: Param = Param {
-    name: "buffer",
-    doc: "The number of new calls that may wait. Further calls are rejected. With `queue = \
-          \"fifo\"` all waiting messages count, here and for the watermarks.",
-    unit: "calls",
-    default: 1000.0,
-    range: Range::Whole(1, 1_000_000),
-};
+static BUFFER: Param = Param::whole("buffer", "calls", 1000.0, 1, 1_000_000).doc(
+    "The number of new calls that may wait. Further calls are rejected. With `queue = \"fifo\"` \
+     all waiting messages count, here and for the watermarks.",
+);
 
-static HIGH: Param = Param {
-    name: "hi_wm",
-    doc: "High watermark: if this number of calls or more wait, new work is rejected.",
-    unit: "calls",
-    default: 800.0,
-    range: Range::Whole(1, 1_000_000),
-};
+static HIGH: Param = Param::whole("hi_wm", "calls", 800.0, 1, 1_000_000)
+    .doc("High watermark: if this number of calls or more wait, new work is rejected.");
 
-static LOW: Param = Param {
-    name: "lo_wm",
-    doc: "Low watermark: when this number of calls or fewer wait, new work is admitted again.",
-    unit: "calls",
-    default: 400.0,
-    range: Range::Whole(0, 1_000_000),
-};
+static LOW: Param = Param::whole("lo_wm", "calls", 400.0, 0, 1_000_000)
+    .doc("Low watermark: when this number of calls or fewer wait, new work is admitted again.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "ohta",

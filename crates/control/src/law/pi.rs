@@ -49,54 +49,36 @@ use tidegate_world::Timestamp;
 
 use crate::filter::LowPass;
 use crate::signals::Reading;
-use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Range, Release, Signals, Values};
+use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Release, Signals, Values};
 
-static CPU_TARGET: Param = Param {
-    name: "c_t",
-    doc: "Target occupancy C_T. Paper 001 uses 0.8 and 0.9.",
-    unit: "fraction",
-    default: 0.95,
-    range: Range::Real(0.05, 1.0),
-};
+static CPU_TARGET: Param = Param::real("c_t", "fraction", 0.95, 0.05, 1.0)
+    .doc("Target occupancy C_T. Paper 001 uses 0.8 and 0.9.");
 
-static QUEUE_TIME: Param = Param {
-    name: "t_q",
-    doc: "Target time T̄_q of a call in the queue. Paper 001 uses 0.05. 0: calls leave the queue \
-          without pacing.",
-    unit: "s",
-    default: 0.0,
-    range: Range::Real(0.0, 2.0),
-};
+static QUEUE_TIME: Param = Param::real("t_q", "s", 0.0, 0.0, 2.0).doc(
+    "Target time T̄_q of a call in the queue. Paper 001 uses 0.05. 0: calls leave the queue \
+     without pacing.",
+);
 
-static QUEUE_MAX: Param = Param {
-    name: "queue_max",
-    doc: "The number of calls that may wait. Further calls are rejected.",
-    unit: "calls",
-    default: 800.0,
-    range: Range::Whole(1, 1_000_000),
-};
+static QUEUE_MAX: Param = Param::whole("queue_max", "calls", 800.0, 1, 1_000_000)
+    .doc("The number of calls that may wait. Further calls are rejected.");
 
-static K_PQ: Param =
-    gain("k_pq", "Proportional gain of the controller of the time in the queue.", "1/s", 20.0);
-static K_IQ: Param =
-    gain("k_iq", "Integral gain of the controller of the time in the queue.", "1/s²", 130.0);
-static K_PC: Param =
-    gain("k_pc", "Proportional gain of the controller of the occupancy.", "1", 5.0);
-static K_IC: Param = gain("k_ic", "Integral gain of the controller of the occupancy.", "1/s", 5.0);
+static K_PQ: Param = Param::real("k_pq", "1/s", 20.0, 0.0, 10_000.0)
+    .doc("Proportional gain of the controller of the time in the queue.");
 
-static ADAPTIVE: Param = Param {
-    name: "adaptive",
-    doc: "1: the law divides `k_pc` and `k_ic` by the relative load (offered load divided by \
-          capacity). It also counts work that waits for the processor as occupancy. 0: the law \
-          does neither, as in paper 001.",
-    unit: "0 or 1",
-    default: 1.0,
-    range: Range::Whole(0, 1),
-};
+static K_IQ: Param = Param::real("k_iq", "1/s²", 130.0, 0.0, 10_000.0)
+    .doc("Integral gain of the controller of the time in the queue.");
 
-const fn gain(name: &'static str, doc: &'static str, unit: &'static str, default: f64) -> Param {
-    Param { name, doc, unit, default, range: Range::Real(0.0, 10_000.0) }
-}
+static K_PC: Param = Param::real("k_pc", "1", 5.0, 0.0, 10_000.0)
+    .doc("Proportional gain of the controller of the occupancy.");
+
+static K_IC: Param = Param::real("k_ic", "1/s", 5.0, 0.0, 10_000.0)
+    .doc("Integral gain of the controller of the occupancy.");
+
+static ADAPTIVE: Param = Param::whole("adaptive", "0 or 1", 1.0, 0, 1).doc(
+    "1: the law divides `k_pc` and `k_ic` by the relative load (offered load divided by capacity). \
+     It also counts work that waits for the processor as occupancy. 0: the law does neither, as in \
+     paper 001.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "pi",

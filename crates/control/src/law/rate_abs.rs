@@ -25,16 +25,12 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::window::{BUDGET, INTERVAL};
-use crate::{Bucket, Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Bucket, Control, Entry, Law, Param, Signals, Values};
 
-static CORRECTION: Param = Param {
-    name: "c",
-    doc: "Time C in which the admitted rate brings the delay in the queue to `d_b`. 0: the law \
-          uses `t_c`.",
-    unit: "s",
-    default: 0.0,
-    range: Range::Real(0.0, 600.0),
-};
+static CORRECTION: Param = Param::real("c", "s", 0.0, 0.0, 600.0).doc(
+    "Time C in which the admitted rate brings the delay in the queue to `d_b`. 0: the law uses \
+     `t_c`.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "rate-abs",

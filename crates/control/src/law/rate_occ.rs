@@ -10,24 +10,15 @@
 //! Source: paper 002 §3.7, table 2, after Cyr, Kaufman and Lee, US patent 4,974,256.
 
 use super::occ::{FACTOR_MAX, FLOOR, Occ, READ};
-use crate::{Entry, Param, Range, Values};
+use crate::{Entry, Param, Values};
 
-static CONTROL: Param = Param {
-    name: "t_c",
-    doc: "Control interval T_c: time from one change of the admitted share to the next. Paper 002 \
-          also uses 0.014.",
-    unit: "s",
-    default: 0.2,
-    range: Range::Real(0.001, 60.0),
-};
+static CONTROL: Param = Param::real("t_c", "s", 0.2, 0.001, 60.0).doc(
+    "Control interval T_c: time from one change of the admitted share to the next. Paper 002 also \
+     uses 0.014.",
+);
 
-static TARGET: Param = Param {
-    name: "rho_b",
-    doc: "Target occupancy ρ_B.",
-    unit: "fraction",
-    default: 0.85,
-    range: Range::Real(0.01, 1.0),
-};
+static TARGET: Param =
+    Param::real("rho_b", "fraction", 0.85, 0.01, 1.0).doc("Target occupancy ρ_B.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "rate-occ",

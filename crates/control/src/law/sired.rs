@@ -25,31 +25,16 @@ use super::Law;
 use super::cadence::{ACCEPT, Cadence, MEASURE, NOTICE, PATIENCE};
 use super::occupancy::FLOOR;
 use crate::ewma::Ewma;
-use crate::{Allowance, Control, Entry, Param, Range, Signals, Values};
+use crate::{Allowance, Control, Entry, Param, Signals, Values};
 
-static Q_MIN: Param = Param {
-    name: "q_min",
-    doc: "The fill of the queue above which the law rejects some work.",
-    unit: "fraction",
-    default: 0.7,
-    range: Range::Real(0.0, 1.0),
-};
+static Q_MIN: Param = Param::real("q_min", "fraction", 0.7, 0.0, 1.0)
+    .doc("The fill of the queue above which the law rejects some work.");
 
-static Q_MAX: Param = Param {
-    name: "q_max",
-    doc: "The fill of the queue at and above which the law admits only the share `f_min`.",
-    unit: "fraction",
-    default: 0.9,
-    range: Range::Real(0.001, 1.0),
-};
+static Q_MAX: Param = Param::real("q_max", "fraction", 0.9, 0.001, 1.0)
+    .doc("The fill of the queue at and above which the law admits only the share `f_min`.");
 
-static WEIGHT: Param = Param {
-    name: "w",
-    doc: "Weight of the newest reading in the smoothed fill.",
-    unit: "fraction",
-    default: 0.05,
-    range: Range::Real(0.001, 1.0),
-};
+static WEIGHT: Param = Param::real("w", "fraction", 0.05, 0.001, 1.0)
+    .doc("Weight of the newest reading in the smoothed fill.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "sired",

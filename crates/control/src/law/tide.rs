@@ -154,36 +154,23 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use crate::signals::Reading;
-use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Range, Signals, Values};
+use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Signals, Values};
 
-static WAIT_MIN: Param = Param {
-    name: "wait_min",
-    doc: "Minimum of the target wait of a new call in the queue. It is the target at a load far \
-          beyond the capacity.",
-    unit: "s",
-    default: 0.05,
-    range: Range::Real(0.001, 1.0),
-};
+static WAIT_MIN: Param = Param::real("wait_min", "s", 0.05, 0.001, 1.0).doc(
+    "Minimum of the target wait of a new call in the queue. It is the target at a load far beyond \
+     the capacity.",
+);
 
-static WAIT_MAX: Param = Param {
-    name: "wait_max",
-    doc: "Maximum of the target wait of a new call in the queue. It is the target at a load near the \
-          capacity, where bursts should be served and not rejected.",
-    unit: "s",
-    default: 0.16,
-    range: Range::Real(0.001, 2.0),
-};
+static WAIT_MAX: Param = Param::real("wait_max", "s", 0.16, 0.001, 2.0).doc(
+    "Maximum of the target wait of a new call in the queue. It is the target at a load near the \
+     capacity, where bursts should be served and not rejected.",
+);
 
-static STALE: Param = Param {
-    name: "stale",
-    doc: "In a long overload the law rejects a call when its turn comes, if the call has waited \
-          for `stale` or for three times the target wait, whichever is shorter. The default is two \
-          fifths of T1 (500 ms in RFC 3261), because a caller without a response repeats its \
-          INVITE after T1.",
-    unit: "s",
-    default: 0.2,
-    range: Range::Real(0.002, 4.0),
-};
+static STALE: Param = Param::real("stale", "s", 0.2, 0.002, 4.0).doc(
+    "In a long overload the law rejects a call when its turn comes, if the call has waited for \
+     `stale` or for three times the target wait, whichever is shorter. The default is two fifths \
+     of T1 (500 ms in RFC 3261), because a caller without a response repeats its INVITE after T1.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "tide",

@@ -26,33 +26,19 @@
 use tidegate_world::Timestamp;
 
 use super::latency;
-use crate::{Allowance, Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
-static LIMIT_START: Param = Param {
-    name: "limit_start",
-    doc: "Window at the start.",
-    unit: "calls",
-    default: 20.0,
-    range: Range::Real(1.0, 1_000_000.0),
-};
+static LIMIT_START: Param =
+    Param::real("limit_start", "calls", 20.0, 1.0, 1_000_000.0).doc("Window at the start.");
 
-static LIMIT_MAX: Param = Param {
-    name: "limit_max",
-    doc: "Largest window.",
-    unit: "calls",
-    default: 1000.0,
-    range: Range::Real(1.0, 1_000_000.0),
-};
+static LIMIT_MAX: Param =
+    Param::real("limit_max", "calls", 1000.0, 1.0, 1_000_000.0).doc("Largest window.");
 
-static PROBE: Param = Param {
-    name: "probe",
-    doc: "The law measures the lowest latency again after 3/4 of this number of windows of calls. \
-          Netflix's library draws a random factor between 1/2 and 1 for each measurement, and 3/4 \
-          is its mean.",
-    unit: "windows",
-    default: 30.0,
-    range: Range::Real(1.0, 1_000_000.0),
-};
+static PROBE: Param = Param::real("probe", "windows", 30.0, 1.0, 1_000_000.0).doc(
+    "The law measures the lowest latency again after 3/4 of this number of windows of calls. \
+     Netflix's library draws a random factor between 1/2 and 1 for each measurement, and 3/4 is \
+     its mean.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "vegas",

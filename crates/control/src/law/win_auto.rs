@@ -23,33 +23,20 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Allowance, Bucket, Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Allowance, Bucket, Control, Entry, Law, Param, Signals, Values};
 
-static WINDOW: Param = Param {
-    name: "w_0",
-    doc: "The window at the start. This is also the largest window.",
-    unit: "calls",
-    default: 10.0,
-    range: Range::Real(1.0, 1_000_000.0),
-};
+static WINDOW: Param = Param::real("w_0", "calls", 10.0, 1.0, 1_000_000.0)
+    .doc("The window at the start. This is also the largest window.");
 
-static LEAK: Param = Param {
-    name: "leak",
-    doc: "Calls a second by which the window grows back. 0: the window never grows back, as in \
-          paper 002.",
-    unit: "calls/s",
-    default: 1.0,
-    range: Range::Real(0.0, 10_000.0),
-};
+static LEAK: Param = Param::real("leak", "calls/s", 1.0, 0.0, 10_000.0).doc(
+    "Calls a second by which the window grows back. 0: the window never grows back, as in paper \
+     002.",
+);
 
-static DELAY: Param = Param {
-    name: "delay_max",
-    doc: "The delay in the queue beyond which a call makes the window smaller by one. 0: the delay \
-          has no effect.",
-    unit: "s",
-    default: 0.0,
-    range: Range::Real(0.0, 60.0),
-};
+static DELAY: Param = Param::real("delay_max", "s", 0.0, 0.0, 60.0).doc(
+    "The delay in the queue beyond which a call makes the window smaller by one. 0: the delay has \
+     no effect.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "win-auto",

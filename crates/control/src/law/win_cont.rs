@@ -25,33 +25,20 @@ use std::time::Duration;
 use tidegate_world::Timestamp;
 
 use super::window::{BUDGET, admit_further};
-use crate::{Control, Entry, Law, Param, Range, Signals, Values};
+use crate::{Control, Entry, Law, Param, Signals, Values};
 
-static BOUND: Param = Param {
-    name: "bound",
-    doc: "A fixed limit for the calls that wait, used instead of μ·`d_b`. 0: no fixed limit.",
-    unit: "calls",
-    default: 0.0,
-    range: Range::Real(0.0, 1_000_000.0),
-};
+static BOUND: Param = Param::real("bound", "calls", 0.0, 0.0, 1_000_000.0)
+    .doc("A fixed limit for the calls that wait, used instead of μ·`d_b`. 0: no fixed limit.");
 
-static THRESHOLD: Param = Param {
-    name: "w_ovth",
-    doc: "The smallest number of calls that the law admits at once. While no call waits, it admits \
-          one even if this number is larger.",
-    unit: "calls",
-    default: 1.0,
-    range: Range::Real(0.01, 10_000.0),
-};
+static THRESHOLD: Param = Param::real("w_ovth", "calls", 1.0, 0.01, 10_000.0).doc(
+    "The smallest number of calls that the law admits at once. While no call waits, it admits one \
+     even if this number is larger.",
+);
 
-static CHECK: Param = Param {
-    name: "check",
-    doc: "The messages after which the law counts the calls that wait. 0: after every message. 1: \
-          after messages that begin a call.",
-    unit: "0 or 1",
-    default: 0.0,
-    range: Range::Whole(0, 1),
-};
+static CHECK: Param = Param::whole("check", "0 or 1", 0.0, 0, 1).doc(
+    "The messages after which the law counts the calls that wait. 0: after every message. 1: after \
+     messages that begin a call.",
+);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "win-cont",

@@ -1,23 +1,13 @@
 //! Admits a number of calls in addition to those that wait. Defines the parameters that several
 //! laws of paper 002 share.
 
-use crate::{Allowance, Bucket, Control, Param, Range, Signals};
+use crate::{Allowance, Bucket, Control, Param, Signals};
 
-pub(super) static INTERVAL: Param = Param {
-    name: "t_c",
-    doc: "Control interval T_c: time from one change of the limit for new calls to the next.",
-    unit: "s",
-    default: 0.2,
-    range: Range::Real(0.001, 60.0),
-};
+pub(super) static INTERVAL: Param = Param::real("t_c", "s", 0.2, 0.001, 60.0)
+    .doc("Control interval T_c: time from one change of the limit for new calls to the next.");
 
-pub(super) static BUDGET: Param = Param {
-    name: "d_b",
-    doc: "Delay budget D_B: the delay in the queue that the law allows.",
-    unit: "s",
-    default: 0.2,
-    range: Range::Real(0.001, 60.0),
-};
+pub(super) static BUDGET: Param = Param::real("d_b", "s", 0.2, 0.001, 60.0)
+    .doc("Delay budget D_B: the delay in the queue that the law allows.");
 
 /// Admits `count` pieces of new work in addition to those that wait now.
 ///

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_balance::Policy;
-use tidegate_control::registry::{Entry, Param, Range};
+use tidegate_control::registry::{Entry, Param};
 use tidegate_control::{Allowance, Control, Decide, Law, QueueOrder, Release, Signals, Values};
 use tidegate_proxy::{Queueing, Settings};
 use tidegate_world::Timestamp;
@@ -11,7 +11,7 @@ use tidegate_world::Timestamp;
 use crate::script::Script;
 
 const fn param(name: &'static str, default: f64) -> Param {
-    Param { name, doc: "", unit: "", default, range: Range::Real(0.0, 1e9) }
+    Param::real(name, "", default, 0.0, 1e9)
 }
 
 /// The number of messages that are admitted before the law acts.
