@@ -75,6 +75,7 @@ class LanguageTest(Scratch):
 
     def test_field_may_open_with_whether(self) -> None:
         self.assertEqual(self.rust("    /// Whether it waits.\n    #[serde]\n    pub waits: bool,\n"), [])
+        self.assertEqual(self.rust('    /// Whether it waits.\n    WAITS "waits": Flag = Flag;\n'), [])
         self.assertEqual(self.rust("/// Whether it waits.\npub fn waits() {}\n"), [1])
         self.assertEqual(self.rust("    /// What waits.\n    pub waits: bool,\n"), [1])
 

@@ -16,7 +16,8 @@ from tidegate_bench.record import ROOT
 
 RULES = ROOT / "scripts/language.toml"
 PROSE = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/*/*.md"]
-FIELD = re.compile(r"^\s*(?:pub(?:\([a-z]+\))? )?[a-z_]\w*: ")
+# A field of a struct, or a key of `knobs!`.
+FIELD = re.compile(r'^\s*(?:(?:pub(?:\([a-z]+\))? )?[a-z_]\w*|[A-Z]\w* "\w+"): ')
 COMMENT = re.compile(r"^\s*//([/!]?) ?(.*)$")
 NAME = re.compile(r"^\s*(?:\w+ )*fn (?:what|who|whose|whom|whether|how|which)_\w*")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -65,7 +66,7 @@ def in_rust(name: str, source: str, opening: re.Pattern[str], words: Words) -> I
 
 
 def is_flag(lines: list[str], number: int) -> bool:
-    """Returns whether this line begins with `Whether` and is the comment of a field. A boolean field may have one."""
+    """Returns whether this line begins with `Whether` and is the comment of a field or key. A flag may have it."""
     item = next((line for line in lines[number:] if not COMMENT.match(line) and not line.lstrip().startswith("#[")), "")
     return "/ Whether " in lines[number - 1] and bool(FIELD.match(item))
 

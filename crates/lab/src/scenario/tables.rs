@@ -1,5 +1,23 @@
 //! Defines every table and every key of a scenario file.
 
+/// Defines keys that are not the fields of one struct: conditions that scenarios vary, and keys
+/// that two tables share.
+macro_rules! knobs {
+    ($(
+        $(#[doc = $doc:literal])*
+        $KEY:ident $name:literal: $Shape:ty = $shape:expr, $absent:ident $(($text:expr))?;
+    )*) => {$(
+        $(#[doc = $doc])*
+        pub(in crate::scenario) static $KEY: tidegate_server::config::schema::Knob<$Shape> =
+            tidegate_server::config::schema::Knob {
+                name: $name,
+                shape: $shape,
+                absent: tidegate_server::config::schema::Absent::$absent $(($text))?,
+                doc: concat!($($doc),*),
+            };
+    )*};
+}
+
 mod disturbance;
 mod farm;
 mod network;
@@ -12,8 +30,8 @@ mod workload;
 use std::time::Duration;
 
 use tidegate_server::config::schema::{
-    Absent, EMULATE, Flag, Knob, List, OVERLOAD, Real, Table, Text, Whole, Wrong, describe,
-    real_millis, real_seconds,
+    EMULATE, Flag, List, OVERLOAD, Real, Table, Text, Whole, Wrong, describe, real_millis,
+    real_seconds,
 };
 use tidegate_server::config_table;
 
@@ -52,12 +70,10 @@ pub(super) static ROOT: Table = Table {
     ..Table::EMPTY
 };
 
-pub(super) static TITLE: Knob<Text<String>> = Knob {
-    name: "title",
-    shape: Text::new("a line of at most 100 characters", line),
-    absent: Absent::Required,
-    doc: "The result that the scenario shows, in one line.",
-};
+knobs! {
+    /// The result that the scenario shows, in one line.
+    TITLE "title": Text<String> = Text::new("a line of at most 100 characters", line), Required;
+}
 
 pub(super) static SWEEP: Table = Table {
     header: "[sweep]",
@@ -215,7 +231,7 @@ mod tests {
     use toml::de::DeValue;
 
     use super::*;
-    use tidegate_server::config::schema::{Keys, Report, Shape};
+    use tidegate_server::config::schema::{Absent, Keys, Knob, Report, Shape};
 
     #[test]
     fn every_default_is_valid_for_its_key() {

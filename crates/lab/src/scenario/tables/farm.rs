@@ -1,6 +1,6 @@
 //! `[farm]`: a balancer in front of several servers.
 
-use tidegate_server::config::schema::{Absent, Knob, List, Real, Table, Whole};
+use tidegate_server::config::schema::{List, Real, Table, Whole};
 
 pub(in crate::scenario) static FARM: Table = Table {
     header: "[farm]",
@@ -14,35 +14,18 @@ pub(in crate::scenario) static FARM: Table = Table {
     ..Table::EMPTY
 };
 
-pub(in crate::scenario) static NODES: Knob<Whole> = Knob {
-    name: "nodes",
-    shape: Whole(1..=63),
-    absent: Absent::Default("8"),
-    doc: "Number of servers behind the balancer.",
-};
-
-pub(in crate::scenario) static SPEEDS: Knob<List<Real>> = Knob {
-    name: "speeds",
-    shape: List { of: Real(0.01..=100.0), count_max: 63 },
-    absent: Absent::Means("all have the speed 1"),
-    doc: "Speeds of the servers. The first value applies to the first server, and so on. A list \
-          that is too short is repeated. At 0.5 all costs double. The balancer does not know the \
-          speeds.",
-};
-
-pub(in crate::scenario) static PAUSE_MS: Knob<Real> = Knob {
-    name: "pause_ms",
-    shape: Real(0.0..=60_000.0),
-    absent: Absent::Default("0"),
-    doc: "Duration of each pause of a server. During a pause the server gets no processor time, as \
-          during garbage collection. A pause has the same effect as a `stall` in `[[fault]]`. 0: \
-          no pauses.",
-};
-
-pub(in crate::scenario) static PAUSE_EVERY_S: Knob<Real> = Knob {
-    name: "pause_every_s",
-    shape: Real(0.01..=3600.0),
-    absent: Absent::Default("10"),
-    doc: "Mean number of seconds from the end of a pause to the next pause of the same server. \
-          These times have an exponential distribution.",
-};
+knobs! {
+    /// Number of servers behind the balancer.
+    NODES "nodes": Whole = Whole(1..=63), Default("8");
+    /// Speeds of the servers. The first value applies to the first server, and so on. A list that
+    /// is too short is repeated. At 0.5 all costs double. The balancer does not know the speeds.
+    SPEEDS "speeds": List<Real> =
+        List { of: Real(0.01..=100.0), count_max: 63 }, Means("all have the speed 1");
+    /// Duration of each pause of a server. During a pause the server gets no processor time, as
+    /// during garbage collection. A pause has the same effect as a `stall` in `[[fault]]`. 0: no
+    /// pauses.
+    PAUSE_MS "pause_ms": Real = Real(0.0..=60_000.0), Default("0");
+    /// Mean number of seconds from the end of a pause to the next pause of the same server. These
+    /// times have an exponential distribution.
+    PAUSE_EVERY_S "pause_every_s": Real = Real(0.01..=3600.0), Default("10");
+}

@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
-use tidegate_server::config::schema::{Absent, Flag, Knob, Only, Real, Text, Whole, real_seconds};
+use tidegate_server::config::schema::{Flag, Only, Real, Text, Whole, real_seconds};
 use tidegate_server::config_table;
 
 use crate::scenario::Hold;
 
-pub(in crate::scenario) static EMERGENCY: Knob<Real> = Knob {
-    name: "emergency",
-    shape: Real(0.0..=1.0),
-    absent: Absent::Default("0"),
-    doc: "The share of people who call `urn:service:sos` (RFC 5031). A server gives these calls \
-          priority only if its `overload.priority` trusts the callers: `from = [\"10.0.0.0/8\"]` in \
-          simulated time, `[\"127.0.0.0/8\"]` on real sockets.",
-};
+knobs! {
+    /// The share of people who call `urn:service:sos` (RFC 5031). A server gives these calls
+    /// priority only if its `overload.priority` trusts the callers: `from = ["10.0.0.0/8"]` in
+    /// simulated time, `["127.0.0.0/8"]` on real sockets.
+    EMERGENCY "emergency": Real = Real(0.0..=1.0), Default("0");
+}
 
 config_table! {
     /// People call again after their call was rejected, timed out or was not answered in time.

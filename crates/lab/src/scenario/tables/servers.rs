@@ -4,13 +4,13 @@ use tidegate_agent::Profile;
 use tidegate_proxy::{Mode, Overload};
 use tidegate_server::config::Emulate;
 use tidegate_server::config::schema::{
-    Absent, Choice, EMULATE, Flag, Knob, List, OVERLOAD, Placed, Real, Table, Text, Whole, Wrong,
+    Choice, EMULATE, Flag, List, OVERLOAD, Placed, Real, Table, Text, Whole, Wrong,
 };
 use tidegate_server::config_table;
 use toml::Spanned;
 
-use super::POOL;
 use super::workload::PROFILES;
+use super::{POOL, any};
 use crate::balancing::Balancing;
 
 pub(in crate::scenario) static SERVER: Table = Table {
@@ -22,13 +22,18 @@ pub(in crate::scenario) static SERVER: Table = Table {
     ..Table::EMPTY
 };
 
-pub(in crate::scenario) static MODE: Knob<Choice<Mode>> = Knob {
-    name: "mode",
-    shape: MODES,
-    absent: Absent::Default("\"stateless\""),
-    doc: "Whether the server keeps transactions: `mode` of `[[pool]]` in [the \
-          configuration](configuration.md).",
-};
+knobs! {
+    /// Whether the server keeps transactions: `mode` of `[[pool]]` in [the
+    /// configuration](configuration.md).
+    MODE "mode": Choice<Mode> = MODES, Default("\"stateless\"");
+    /// Maximum number of waiting messages. It applies to each class, or to all messages if there is
+    /// one queue.
+    QUEUE_MAX "queue_max": Whole = Whole(256..=1_000_000), Default("1000");
+    /// The cost of an INVITE transaction at a server under test, as a multiple of the cost of a BYE
+    /// transaction. The cost of a transaction is that of all its messages. The cost of a whole call
+    /// stays the same.
+    INVITE_TO_BYE "invite_to_bye": Real = Real(0.01..=100.0), Means("the costs in `[emulate]`");
+}
 
 const MODES: Choice<Mode> = Choice {
     words: &[
@@ -37,23 +42,6 @@ const MODES: Choice<Mode> = Choice {
         ("adaptive", Mode::Adaptive),
     ],
     reserved: &[],
-};
-
-pub(in crate::scenario) static QUEUE_MAX: Knob<Whole> = Knob {
-    name: "queue_max",
-    shape: Whole(256..=1_000_000),
-    absent: Absent::Default("1000"),
-    doc: "Maximum number of waiting messages. It applies to each class, or to all messages if \
-          there is one queue.",
-};
-
-pub(in crate::scenario) static INVITE_TO_BYE: Knob<Real> = Knob {
-    name: "invite_to_bye",
-    shape: Real(0.01..=100.0),
-    absent: Absent::Means("the costs in `[emulate]`"),
-    doc: "The cost of an INVITE transaction at a server under test, as a multiple of the cost of a \
-          BYE transaction. The cost of a transaction is that of all its messages. The cost of a \
-          whole call stays the same.",
 };
 
 config_table! {
@@ -119,8 +107,4 @@ fn name(text: &str) -> Result<String, Wrong> {
         _ if !text.chars().all(known) => Err("a character is not a letter, a digit or `-`".into()),
         _ => Ok(text.to_owned()),
     }
-}
-
-fn any(text: &str) -> Result<String, Wrong> {
-    Ok(text.to_owned())
 }

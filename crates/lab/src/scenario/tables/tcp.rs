@@ -1,6 +1,6 @@
 //! `[tcp]`: all messages travel over TCP.
 
-use tidegate_server::config::schema::{Absent, Knob, Table, Whole};
+use tidegate_server::config::schema::{Table, Whole};
 
 pub(in crate::scenario) static TCP: Table = Table {
     header: "[tcp]",
@@ -13,19 +13,12 @@ pub(in crate::scenario) static TCP: Table = Table {
     ..Table::EMPTY
 };
 
-pub(in crate::scenario) static WINDOW_BYTES: Knob<Whole> = Knob {
-    name: "window_bytes",
-    shape: Whole(256..=67_108_864),
-    absent: Absent::Default("65_536"),
-    doc: "Receive window: the bytes of a connection that may be in flight or wait in the kernel of \
-          the receiver. The receiver reads at most this number of bytes at a time.",
-};
-
-pub(in crate::scenario) static BUFFER_BYTES: Knob<Whole> = Knob {
-    name: "buffer_bytes",
-    shape: Whole(256..=67_108_864),
-    absent: Absent::Means("`window_bytes`"),
-    doc: "Send buffer: the bytes of a connection that wait in the kernel of the sender. Up to 64 \
-          KiB more wait in the driver of the sender. Further messages wait in the sender's own queue \
-          for the connection.",
-};
+knobs! {
+    /// Receive window: the bytes of a connection that may be in flight or wait in the kernel of the
+    /// receiver. The receiver reads at most this number of bytes at a time.
+    WINDOW_BYTES "window_bytes": Whole = Whole(256..=67_108_864), Default("65_536");
+    /// Send buffer: the bytes of a connection that wait in the kernel of the sender. Up to 64 KiB
+    /// more wait in the driver of the sender. Further messages wait in the sender's own queue for
+    /// the connection.
+    BUFFER_BYTES "buffer_bytes": Whole = Whole(256..=67_108_864), Means("`window_bytes`");
+}
