@@ -95,7 +95,7 @@ release: build
 # These demonstrations measure CPU times, so they need release programs.
 show-rejection show-predict show-quota show-kernel show-disposal show-tiers show-costs \
 	show-fairness show-counters show-farm show-dispatch show-default show-registrations show-idle show-transports: release
-show-speed show-million: simulations
+show-speed: simulations
 show-growth: growth
 
 .PHONY: simulations

@@ -5,7 +5,8 @@
 //! `answered` (also 200 and ACK; the transactions linger) or `rejected` (486 and ACK instead). A
 //! pass is one message from `offer` to the last `poll_transmit`, or one `handle_timeout`. The mean
 //! time between calls is 25 µs. Then 40 s pass without a message, in which transactions end and
-//! entries expire or are armed again.
+//! entries expire or are armed again. After the stage `answered`, a BYE then arrives in each of up
+//! to 10,000 calls.
 //!
 //! The time of a pass is the CPU time of the thread: other processes cannot lengthen it, except
 //! through caches and clock frequency. The wall time is printed beside it. Bytes are those freed
@@ -34,6 +35,12 @@ const INTERVAL_MAX_NS: u64 = 50_000;
 /// The time without messages at the end. It is longer than the life of a transaction after its
 /// final response, which is 64·T1.
 const SETTLES: Duration = Duration::from_secs(40);
+
+/// The number of BYEs after the 40 s, at most one in each call.
+const BYES: usize = 10_000;
+
+/// The kinds of the messages of an answered call.
+const ANSWERED: &[usize] = &[0, 1, 2, 3];
 
 /// The number of longest passes to print.
 const LONGEST: usize = 10;
@@ -66,7 +73,7 @@ impl Run {
         };
         let kinds: &[usize] = match stage.as_str() {
             "live" => &[0, 1],
-            "answered" => &[0, 1, 2, 3],
+            "answered" => ANSWERED,
             "rejected" => &[0, 1, REJECTION, 3],
             _ => return None,
         };
@@ -107,7 +114,24 @@ impl Run {
             "messages": messages.report(),
             "timers": timers.report(),
             "settling": settling.report(),
+            "in_dialog": (self.kinds == ANSWERED).then(|| self.in_dialog(&mut bench)),
         })
+    }
+
+    /// Measures a BYE in each of up to [`BYES`] calls.
+    fn in_dialog(&self, bench: &mut Bench) -> Value {
+        let mut passes = Passes::with_capacity(BYES);
+        for index in 0..self.calls.min(BYES) {
+            // Successive calls are far apart in the tables. The factor is prime, so no call occurs
+            // twice, unless the number of calls is a multiple of the factor.
+            let number = index * 7919 % self.calls;
+            bench.now = bench.now + Duration::from_nanos(INTERVAL_MAX_NS / 2);
+            bench.revisit(number as u64 + 1);
+            let bye = bench.message(4);
+            let sent = passes.time(number, KINDS[4], || bench.pass(bye));
+            assert!(sent.is_some_and(|sent| sent.bytes.starts_with(b"BYE")), "it is forwarded");
+        }
+        passes.report()
     }
 }
 

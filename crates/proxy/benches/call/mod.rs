@@ -84,6 +84,11 @@ impl Bench {
         Received::new(self.now, Flow::udp(PROXY, from), self.pool.copy(text.as_bytes()))
     }
 
+    /// Makes an earlier call the current one. The first call has the number 1.
+    pub fn revisit(&mut self, call: u64) {
+        self.calls = call;
+    }
+
     /// Passes one message to the proxy. Returns the last message that the proxy sends. It is not
     /// inlined, so that a profile shows the work of the proxy under the name of this function.
     #[inline(never)]
