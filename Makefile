@@ -93,7 +93,7 @@ release: build
 	@$(CARGO) build --release --package tidegate-io --examples
 
 # These demonstrations measure CPU times, so they need release programs.
-show-rejection show-predict show-quota show-kernel show-disposal show-tiers show-costs \
+show-rejection show-predict show-quota show-disposal show-tiers show-costs \
 	show-fairness show-counters show-farm show-dispatch show-default show-registrations show-idle show-transports: release
 show-speed: simulations
 show-growth: growth
