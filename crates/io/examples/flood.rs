@@ -10,18 +10,16 @@
 //! At the end it prints the numbers of its messages and of its losses, its delay, and its CPU time.
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Parser;
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_io::{Clock, Counters, Drive, Handoffs, Limits, Listen, Shard, Stop, open};
 use tidegate_world::{Core, Flow, Pool, Received, Timestamp, Transmit};
-
-const USAGE: &str =
-    "usage: flood --target ADDR --rate CALLS_A_SECOND --seconds SECONDS [--bind IP] [--uri URI]";
 
 /// Maximum number of INVITEs sent in one turn. They fit into one batch.
 const BURST: usize = 64;
@@ -38,57 +36,31 @@ const DIGITS: usize = 16;
 const SESSION: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
     m=audio 6000 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
 
-fn main() -> ExitCode {
-    let Some(arguments) = Arguments::parse(std::env::args().skip(1)) else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
-    };
-    match flood(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("flood: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
+/// Offers calls to a server that rejects them, and acknowledges the rejections
+#[derive(Parser)]
 struct Arguments {
+    /// The server
+    #[arg(long)]
     target: SocketAddr,
+    /// Calls a second
+    #[arg(long = "rate")]
     rate_cps: f64,
+    /// Duration of the load
+    #[arg(long)]
     seconds: f64,
-    /// The address from which the example sends.
+    /// The address from which the example sends
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     bind: IpAddr,
-    /// The URI that the example calls, or `None` for a user at the target.
+    /// The URI that the example calls. Without this option it calls a user at the target
+    #[arg(long)]
     uri: Option<String>,
 }
 
-impl Arguments {
-    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let (mut target, mut rate_cps, mut seconds) = (None, None, None);
-        let (mut bind, mut uri) = (Ipv4Addr::LOCALHOST.into(), None);
-        while let Some(word) = words.next() {
-            let value = words.next()?;
-            match word.as_str() {
-                "--target" => target = Some(value.parse().ok()?),
-                "--rate" => rate_cps = value.parse().ok(),
-                "--seconds" => seconds = value.parse().ok(),
-                "--bind" => bind = value.parse().ok()?,
-                "--uri" => uri = Some(value),
-                _ => return None,
-            }
-        }
-        let positive = |n: &f64| n.is_finite() && *n > 0.0;
-        Some(Self {
-            target: target?,
-            rate_cps: rate_cps.filter(positive)?,
-            seconds: seconds.filter(positive)?,
-            bind,
-            uri,
-        })
-    }
+fn main() -> Result<(), Box<dyn Error>> {
+    flood(&Arguments::parse())
 }
 
-fn flood(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+fn flood(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let stop = Stop::new();
     let local = SocketAddr::new(arguments.bind, 0);
     let group = open(&Listen { split: false, ..Listen::new(local) })?;

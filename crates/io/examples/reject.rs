@@ -12,18 +12,16 @@
 //! On SIGTERM or SIGINT it prints its datagrams and its CPU time.
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::net::SocketAddr;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
+use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tidegate_io::{Clock, Counters, Drive, Handoffs, Limits, Listen, Shard, Stop, open};
 use tidegate_world::{Core, Pool, Received, Timestamp, Transmit};
-
-const USAGE: &str = "usage: reject --listen ADDR [--coalesce MICROSECONDS]";
 
 /// A response as long as that of the proxy to the INVITE of a common user agent.
 const ANSWER: &[u8; 330] = b"SIP/2.0 503 Service Unavailable\r\n\
@@ -36,42 +34,19 @@ const ANSWER: &[u8; 330] = b"SIP/2.0 503 Service Unavailable\r\n\
     Content-Length: 0\r\n\
     \r\n";
 
-fn main() -> ExitCode {
-    let Some(arguments) = Arguments::parse(std::env::args().skip(1)) else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
-    };
-    match reject(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("reject: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
+/// Rejects every INVITE with one fixed text
+#[derive(Parser)]
 struct Arguments {
+    /// The address at which the example receives
+    #[arg(long)]
     listen: SocketAddr,
-    coalesce: Duration,
 }
 
-impl Arguments {
-    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let mut listen = None;
-        let mut coalesce = Limits::default().coalesce;
-        while let Some(word) = words.next() {
-            let value = words.next()?;
-            match word.as_str() {
-                "--listen" => listen = Some(value.parse().ok()?),
-                "--coalesce" => coalesce = Duration::from_micros(value.parse().ok()?),
-                _ => return None,
-            }
-        }
-        Some(Self { listen: listen?, coalesce })
-    }
+fn main() -> Result<(), Box<dyn Error>> {
+    reject(&Arguments::parse())
 }
 
-fn reject(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+fn reject(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let stop = Stop::new();
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let asked = stop.clone();
@@ -82,7 +57,7 @@ fn reject(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::new();
     let mut drive = Drive::new(Shard {
         clock: Clock::start(),
-        limits: Limits { coalesce: arguments.coalesce, gso: false, ..Limits::default() },
+        limits: Limits { gso: false, ..Limits::default() },
         listeners: vec![group.listener(0)],
         handoffs: Handoffs::alone()?,
         counters: Arc::clone(&counters),
@@ -133,7 +108,7 @@ impl Core for Rejectr {
 }
 
 /// Returns the CPU time of this thread, which drives the core, as the scheduler accounts it.
-fn cpu_seconds() -> Result<f64, Box<dyn std::error::Error>> {
+fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/self/schedstat")?;
     let nanos: u64 = text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?;
     Ok(nanos as f64 / 1e9)

@@ -10,61 +10,36 @@
 //! back end. On SIGTERM or SIGINT it prints its datagrams and its CPU time.
 #![allow(clippy::disallowed_methods)] // It reads the real clock, as the driver does.
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use clap::Parser;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{ClockId, clock_nanosleep_relative, set_current_timer_slack};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tidegate_io::{BATCH, Clock, Inbox, Limits, Listen, Outbox, Pauses, open};
 use tidegate_world::{Batching, Pool};
 
-const USAGE: &str = "usage: relay --listen ADDR --backend ADDR[,ADDR] [--coalesce MICROSECONDS]";
-
-fn main() -> ExitCode {
-    let Some(arguments) = Arguments::parse(std::env::args().skip(1)) else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
-    };
-    match relay(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("relay: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
+/// Relays datagrams between one client and a back end
+#[derive(Parser)]
 struct Arguments {
+    /// The address at which the example receives
+    #[arg(long)]
     listen: SocketAddr,
+    /// The back ends, separated by commas. The first one gets all datagrams of the client
+    #[arg(long = "backend", required = true, value_delimiter = ',')]
     backends: Vec<SocketAddr>,
-    coalesce: Duration,
 }
 
-impl Arguments {
-    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let (mut listen, mut backends) = (None, Vec::new());
-        let mut coalesce = Limits::default().coalesce;
-        while let Some(word) = words.next() {
-            let value = words.next()?;
-            match word.as_str() {
-                "--listen" => listen = Some(value.parse().ok()?),
-                "--backend" => {
-                    backends = value.split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
-                }
-                "--coalesce" => coalesce = Duration::from_micros(value.parse().ok()?),
-                _ => return None,
-            }
-        }
-        (!backends.is_empty()).then_some(Self { listen: listen?, backends, coalesce })
-    }
+fn main() -> Result<(), Box<dyn Error>> {
+    relay(&Arguments::parse())
 }
 
-fn relay(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+fn relay(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
@@ -76,7 +51,7 @@ fn relay(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let mut inbox = Inbox::new(&Pool::new());
     let mut outbox = Outbox::new(true, 0);
     let clock = Clock::start();
-    let mut pauses = Pauses::new(arguments.coalesce, clock.now());
+    let mut pauses = Pauses::new(Limits::default().coalesce, clock.now());
     let (mut client, mut received, mut sent, mut sleeps) = (None, 0u64, 0u64, 0u64);
     eprintln!("relay: {} to {}", group.local(), arguments.backends[0]);
 
@@ -119,7 +94,7 @@ fn relay(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Returns the CPU time of the only thread of this process, as the scheduler accounts it.
-fn cpu_seconds() -> Result<f64, Box<dyn std::error::Error>> {
+fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/self/schedstat")?;
     let nanos: u64 = text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?;
     Ok(nanos as f64 / 1e9)
