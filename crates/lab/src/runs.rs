@@ -120,6 +120,7 @@ mod tests {
     use crate::run_spec::runs;
     use crate::scenario::Scenario;
     use crate::store::Programs;
+    use crate::worlds::Computed;
 
     /// A world that offers as many calls as the seed of the run, and fails for the seed 3.
     #[derive(Default)]
@@ -211,22 +212,16 @@ mod tests {
 
     #[test]
     fn a_simulated_run_is_not_retried() {
-        /// A world in which callers begin too few calls.
-        #[derive(Default)]
-        struct Doubtful(AtomicUsize);
-        impl World for Doubtful {
-            fn kind(&self) -> Kind {
-                Kind::Sim
-            }
-            fn run(&self, _: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
-                self.0.fetch_add(1, SeqCst);
-                let too_slow = Some("too many open calls".to_owned());
-                let generator = Generator { too_slow, ..Generator::default() };
-                Ok(Outcome { generator, ..Outcome::default() })
-            }
-        }
+        let count = AtomicUsize::new(0);
+        // Callers begin too few calls.
+        let world = Computed::new(Kind::Sim, |_, _, _| {
+            count.fetch_add(1, SeqCst);
+            let too_slow = Some("too many open calls".to_owned());
+            let generator = Generator { too_slow, ..Generator::default() };
+            Ok(Outcome { generator, ..Outcome::default() })
+        });
         let folder = tempfile::tempdir().unwrap();
-        let (store, world) = (store(folder.path()), Doubtful::default());
+        let store = store(folder.path());
         for _ in 0..2 {
             let one = vec![RunSpec { world: Kind::Sim, ..six().remove(0) }];
             let go_on = AtomicBool::new(false);
@@ -234,7 +229,7 @@ mod tests {
             let outcome = results[0].1.as_ref().unwrap();
             assert_eq!((outcome.attempts, outcome.generator.kept_up()), (1, false));
         }
-        assert_eq!(world.0.load(SeqCst), 1);
+        assert_eq!(count.load(SeqCst), 1);
     }
 
     #[test]

@@ -8,10 +8,9 @@ use serde_json::Value;
 use tidegate_lab::experiment::{Experiment, Runner};
 use tidegate_lab::outcome::{Outcome, Quantiles};
 use tidegate_lab::progress::Lines;
-use tidegate_lab::run_spec::RunSpec;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::store::Programs;
-use tidegate_lab::worlds::{Kind, World};
+use tidegate_lab::worlds::{Computed, Kind, World};
 
 const SCENARIO: &str = r#"
 title = "Reckoned"
@@ -33,17 +32,10 @@ goodput_of_bound_min = 0.8
 "#;
 
 /// A world with a goodput of 90 % of the bound, in which the law `none` collapses beyond the
-/// capacity. Each further seed adds two calls in a thousand.
-#[derive(Default)]
-struct Reckoned(AtomicUsize);
-
-impl World for Reckoned {
-    fn kind(&self) -> Kind {
-        Kind::Real
-    }
-
-    fn run(&self, run: &RunSpec, folder: &Path, _: &AtomicBool) -> Result<Outcome, String> {
-        self.0.fetch_add(1, SeqCst);
+/// capacity. Each further seed adds two calls in a thousand. `count` is the number of runs.
+fn reckoned(count: &AtomicUsize) -> impl World {
+    Computed::new(Kind::Real, move |run, folder, _| {
+        count.fetch_add(1, SeqCst);
         fs::write(folder.join("tidegate.toml"), "x").map_err(|error| error.to_string())?;
         let load = run.conditions.load;
         let collapses = run.variant.label == "none" && load > 1.0;
@@ -56,7 +48,7 @@ impl World for Reckoned {
             set_up_delay: (!collapses).then(Quantiles::default),
             ..Outcome::default()
         })
-    }
+    })
 }
 
 fn perform_in(folder: &Path, world: &dyn World) -> Experiment {
@@ -78,9 +70,10 @@ fn perform_in(folder: &Path, world: &dyn World) -> Experiment {
 #[test]
 fn results_are_written_and_what_was_run_is_not_run_again() {
     let folder = tempfile::tempdir().unwrap();
-    let world = Reckoned::default();
+    let count = AtomicUsize::new(0);
+    let world = reckoned(&count);
     let experiment = perform_in(folder.path(), &world);
-    assert_eq!(world.0.load(SeqCst), 24);
+    assert_eq!(count.load(SeqCst), 24);
     assert_eq!(experiment.rows.len(), 8);
     assert!(experiment.failed.is_empty());
     assert!(experiment.verdicts.iter().all(|verdict| verdict.held), "{:?}", experiment.verdicts);
@@ -101,14 +94,14 @@ fn results_are_written_and_what_was_run_is_not_run_again() {
     assert_eq!(read("scenario.toml"), SCENARIO.as_bytes());
 
     let again = perform_in(folder.path(), &world);
-    assert_eq!(world.0.load(SeqCst), 24, "nothing was missing");
+    assert_eq!(count.load(SeqCst), 24, "nothing was missing");
     assert_eq!(again.rows[0].goodput, experiment.rows[0].goodput);
 }
 
 #[test]
 fn a_row_has_the_spread_of_its_runs_and_the_bound() {
     let folder = tempfile::tempdir().unwrap();
-    let experiment = perform_in(folder.path(), &Reckoned::default());
+    let experiment = perform_in(folder.path(), &reckoned(&AtomicUsize::new(0)));
     let at = |variant: &str, load: f64| {
         let row = experiment.rows.iter().find(|r| r.variant.label == variant && r.load == load);
         row.unwrap()
@@ -121,23 +114,14 @@ fn a_row_has_the_spread_of_its_runs_and_the_bound() {
     assert_eq!((collapsed.goodput.max, collapsed.p99_ms), (0.0, None));
 }
 
-/// A world in which the seed changes nothing.
-struct Constant;
-
-impl World for Constant {
-    fn kind(&self) -> Kind {
-        Kind::Sim
-    }
-
-    fn run(&self, _: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
-        Ok(Outcome { offered: 100, good: 100, measured_s: 1.0, ..Outcome::default() })
-    }
-}
-
 #[test]
 fn an_experiment_with_identical_repetitions_fails() {
     let folder = tempfile::tempdir().unwrap();
-    let experiment = perform_in(folder.path(), &Constant);
+    // The seed changes nothing.
+    let constant = Computed::new(Kind::Sim, |_, _, _| {
+        Ok(Outcome { offered: 100, good: 100, measured_s: 1.0, ..Outcome::default() })
+    });
+    let experiment = perform_in(folder.path(), &constant);
     let failed: Vec<_> = experiment.verdicts.iter().filter(|verdict| !verdict.held).collect();
     let repeated = failed.iter().filter(|verdict| verdict.condition.contains("all 3 are equal"));
     assert_eq!(repeated.count(), 8, "two variants under four loads: {failed:?}");
@@ -148,26 +132,16 @@ fn an_experiment_with_identical_repetitions_fails() {
     assert_eq!(told.filter(|condition| condition["held"] == false).count(), failed.len());
 }
 
-/// A world that fails for the second seed under the load 5.
-struct Broken;
-
-impl World for Broken {
-    fn kind(&self) -> Kind {
-        Kind::Real
-    }
-
-    fn run(&self, run: &RunSpec, folder: &Path, go_on: &AtomicBool) -> Result<Outcome, String> {
-        if run.seed == 2 && run.conditions.load == 5.0 {
-            return Err("the server ended".to_owned());
-        }
-        Reckoned::default().run(run, folder, go_on)
-    }
-}
-
 #[test]
 fn results_list_the_runs_that_failed() {
     let folder = tempfile::tempdir().unwrap();
-    let experiment = perform_in(folder.path(), &Broken);
+    let broken = Computed::new(Kind::Real, |run, folder, cancelled| {
+        if run.seed == 2 && run.conditions.load == 5.0 {
+            return Err("the server ended".to_owned());
+        }
+        reckoned(&AtomicUsize::new(0)).run(run, folder, cancelled)
+    });
+    let experiment = perform_in(folder.path(), &broken);
     assert_eq!((experiment.done.len(), experiment.failed.len()), (22, 2));
     let json: Value =
         serde_json::from_slice(&fs::read(folder.path().join("results.json")).unwrap()).unwrap();

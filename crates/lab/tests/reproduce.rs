@@ -11,7 +11,7 @@ use tidegate_lab::reproduce::{self, Claim, Claims, Finding, Grade, Page, Reprodu
 use tidegate_lab::run_spec::RunSpec;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::store::Programs;
-use tidegate_lab::worlds::{Kind, World};
+use tidegate_lab::worlds::{Computed, Kind, World};
 
 const SCENARIO: &str = r#"
 title = "Two laws"
@@ -229,35 +229,22 @@ fn a_row_needs_only_the_runs_that_it_names_and_quick_one_seed_of_them() {
 
 #[test]
 fn identical_repetitions_get_no_verdict() {
-    /// A world that ignores the seed.
-    struct Same;
-    impl World for Same {
-        fn kind(&self) -> Kind {
-            Kind::Sim
-        }
-        fn run(&self, _: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
-            Ok(Outcome { offered: 100, good: 100, measured_s: 1.0, ..Outcome::default() })
-        }
-    }
-    let wrong = Desk::new().perform(&Same, "", false).unwrap_err();
+    let same = Computed::new(Kind::Sim, |_, _, _| {
+        Ok(Outcome { offered: 100, good: 100, measured_s: 1.0, ..Outcome::default() })
+    });
+    let wrong = Desk::new().perform(&same, "", false).unwrap_err();
     assert!(wrong.contains("the repetitions of"), "{wrong}");
 }
 
 #[test]
 fn a_run_whose_callers_did_not_offer_its_load_gets_no_verdict() {
-    /// A world in which callers begin too few calls.
-    struct Limited;
-    impl World for Limited {
-        fn kind(&self) -> Kind {
-            Kind::Sim
-        }
-        fn run(&self, run: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
-            let too_slow = Some("too many calls were open".to_owned());
-            let generator = Generator { too_slow, ..Generator::default() };
-            Ok(Outcome { offered: run.seed, generator, measured_s: 1.0, ..Outcome::default() })
-        }
-    }
-    let wrong = Desk::new().perform(&Limited, "", false).unwrap_err();
+    // Callers begin too few calls.
+    let limited = Computed::new(Kind::Sim, |run, _, _| {
+        let too_slow = Some("too many calls were open".to_owned());
+        let generator = Generator { too_slow, ..Generator::default() };
+        Ok(Outcome { offered: run.seed, generator, measured_s: 1.0, ..Outcome::default() })
+    });
+    let wrong = Desk::new().perform(&limited, "", false).unwrap_err();
     assert!(wrong.contains("too slow: too many calls were open"), "{wrong}");
 }
 

@@ -3,7 +3,7 @@ use tidegate_proxy::{Disposal, Overload, Queueing};
 
 use super::*;
 use crate::outcome::Generator;
-use crate::worlds::Simulated;
+use crate::worlds::{Computed, Simulated};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/tournament")
@@ -73,39 +73,13 @@ fn an_unknown_name_is_an_error() {
     assert!(error.starts_with("there is no scenario `stedy`; there are "), "{error}");
 }
 
-/// A world whose runs are stopped.
-struct Stopped;
-
-impl World for Stopped {
-    fn kind(&self) -> Kind {
-        Kind::Sim
-    }
-
-    fn run(&self, _: &RunSpec, _: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
-        cancelled.store(true, SeqCst);
-        Err("stopped".to_owned())
-    }
-}
-
-/// A world in which all runs have the same outcome.
-struct Same(Outcome);
-
-impl World for Same {
-    fn kind(&self) -> Kind {
-        Kind::Sim
-    }
-
-    fn run(&self, _: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
-        Ok(self.0.clone())
-    }
-}
-
 /// Equal runs would give each difference an interval without width.
 #[test]
 fn runs_that_do_not_describe_a_law_give_no_rank() {
     let run = |seeds, outcome: Outcome| {
         let one = tournament(selection(&["tide"], &["step"], seeds)).unwrap();
-        one.run(&Same(outcome), 1, &AtomicBool::new(false), |_| ()).map(|_| ())
+        let same = Computed::new(Kind::Sim, |_, _, _| Ok(outcome.clone()));
+        one.run(&same, 1, &AtomicBool::new(false), |_| ()).map(|_| ())
     };
     let outcome = Outcome { offered: 100, good: 100, measured_s: 1.0, ..Outcome::default() };
     let equal = run(2, outcome.clone()).unwrap_err();
@@ -122,7 +96,11 @@ fn runs_that_do_not_describe_a_law_give_no_rank() {
 fn a_cancelled_tournament_has_no_results_and_no_error() {
     let one = tournament(selection(&["tide"], &["step"], 1)).unwrap();
     assert_eq!(one.runs(), 1);
-    let results = one.run(&Stopped, 1, &AtomicBool::new(false), |_| panic!("a bout ended"));
+    let stopped = Computed::new(Kind::Sim, |_, _, cancelled| {
+        cancelled.store(true, SeqCst);
+        Err("stopped".to_owned())
+    });
+    let results = one.run(&stopped, 1, &AtomicBool::new(false), |_| panic!("a bout ended"));
     assert!(results.unwrap().is_none());
 }
 
