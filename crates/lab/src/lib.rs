@@ -40,6 +40,8 @@ pub mod store;
 pub mod summary;
 pub mod swarm;
 pub mod table;
+#[cfg(test)]
+mod testing;
 pub mod timeline;
 pub mod topology;
 pub mod tournament;

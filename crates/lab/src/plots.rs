@@ -154,25 +154,28 @@ fn title(row: &Row) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::outcome::Outcome;
     use crate::run_spec::runs;
     use crate::summary::rows;
+    use crate::testing::scenario;
     use crate::worlds::Kind;
+
+    /// Returns the figures of a scenario in whose runs no call is set up.
+    fn drawn(text: &str, world: Kind) -> Vec<(&'static str, Figure)> {
+        let scenario = scenario(text);
+        let points = runs(&scenario, world);
+        let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
+        figures(&scenario, &rows(points.iter().map(|point| (point, &outcome))), &[])
+    }
 
     #[test]
     fn a_figure_has_a_panel_for_each_queue_setting_and_a_line_for_each_law() {
-        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
+        let text = "[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
                     [[variant]]\noverload = { law = \"none\", queue = \"fifo\" }\n\
                     [[variant]]\noverload = { law = \"none\" }\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
-        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let points = runs(&scenario, Kind::Real);
-        let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
-        let rows = rows(points.iter().map(|point| (point, &outcome)));
-        let figures = figures(&scenario, &rows, &[]);
+        let figures = drawn(text, Kind::Real);
         let names: Vec<&str> = figures.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["goodput", "set-up-delay", "retransmissions"]);
         let panels: Vec<(&str, Vec<&str>)> = figures[0]
@@ -195,14 +198,10 @@ mod tests {
     fn a_figure_states_the_capacity_only_if_it_is_the_same_in_all_runs() {
         let note = |sweep: &str| {
             let text = format!(
-                "title = \"t\"\n[emulate]\nserve_us = 1000\n[farm]\nnodes = 3\n\
+                "[emulate]\nserve_us = 1000\n[farm]\nnodes = 3\n\
                  [sweep]\nload = [1, 2]\n{sweep}[[variant]]\n"
             );
-            let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-            let points = runs(&scenario, Kind::Sim);
-            let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
-            let rows = rows(points.iter().map(|point| (point, &outcome)));
-            figures(&scenario, &rows, &[]).remove(2).1.note
+            drawn(&text, Kind::Sim).remove(2).1.note
         };
         // A call takes 6 ms at one of the servers.
         assert!(note("").ends_with("a call costs 6.0 ms: 500 calls/s"), "{}", note(""));
@@ -215,14 +214,10 @@ mod tests {
 
     #[test]
     fn with_a_profile_a_figure_shows_the_mean_load() {
-        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\nreject_us = 600\n\
+        let text = "[emulate]\nserve_us = 1000\nreject_us = 600\n\
                     [workload]\nprofile = \"steps:0=0.5\"\n[sweep]\nload = [1, 4]\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
-        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let points = runs(&scenario, Kind::Real);
-        let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
-        let rows = rows(points.iter().map(|point| (point, &outcome)));
-        let figures = figures(&scenario, &rows, &[]);
+        let figures = drawn(text, Kind::Real);
         let panel = &figures[0].1.panels[0];
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
         let drawn: Vec<f64> = panel.lines[1].points.iter().map(|point| point.x).collect();
@@ -244,16 +239,12 @@ mod tests {
 
     #[test]
     fn each_panel_has_the_bound_and_the_deadline_of_its_runs() {
-        let text = "title = \"t\"\n[emulate]\noffer_us = 100\nserve_us = 900\nreject_us = 100\n\
+        let text = "[emulate]\noffer_us = 100\nserve_us = 900\nreject_us = 100\n\
                     [sweep]\nload = [1, 5]\ndeadline_ms = [250, 500]\n\
                     [[variant]]\noverload = { law = \"pi\" }\n\
                     [[variant]]\nlabel = \"silent\"\n\
                     overload = { law = \"pi\", disposal = \"drop\" }\n";
-        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let points = runs(&scenario, Kind::Real);
-        let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
-        let rows = rows(points.iter().map(|point| (point, &outcome)));
-        let figures = figures(&scenario, &rows, &[]);
+        let figures = drawn(text, Kind::Real);
         let (goodput, delay) = (&figures[0].1, &figures[1].1);
         let titles: Vec<&str> = goodput.panels.iter().map(|panel| &*panel.title).collect();
         let expected = [

@@ -51,19 +51,15 @@ fn deliveries_per_call(run: &RunSpec) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::run_spec::runs;
-    use crate::scenario::Scenario;
+    use crate::testing::planned;
 
     fn predicted(text: &str) -> f64 {
         let text = format!(
-            "title = \"t\"\n{text}[emulate]\nserve_us = {{ default = 2000, invite = 0 }}\n\
+            "{text}[emulate]\nserve_us = {{ default = 2000, invite = 0 }}\n\
              [schedule]\nwarm_up_s = 10\nmeasured_s = 90\n[[variant]]\noverload = {{}}\n"
         );
-        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        deliveries(&runs(&scenario, Kind::Sim)[0])
+        deliveries(&planned(&text, Kind::Sim)[0])
     }
 
     #[test]

@@ -131,17 +131,14 @@ fn line(run: &RunSpec, result: &Result<Outcome, String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::scenario::Scenario;
+    use crate::testing::planned;
 
     #[test]
     fn the_duration_of_a_simulation_is_estimated_first() {
-        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[schedule]\nwarm_up_s = 0\n\
+        let text = "[emulate]\nserve_us = 1000\n[schedule]\nwarm_up_s = 0\n\
                     measured_s = 600\n[[variant]]\noverload = {}\n";
-        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let run = crate::run_spec::runs(&scenario, Kind::Sim).remove(0);
+        let run = planned(text, Kind::Sim).remove(0);
         let expected = "2 runs, of which 1 were made before; 1.2 million deliveries expected, \
                         about 5 s of CPU time";
         assert_eq!(head(&[&run], 1), expected);
@@ -149,9 +146,8 @@ mod tests {
 
     #[test]
     fn lines_report_the_result_of_each_run() {
-        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[[variant]]\noverload = {}\n";
-        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let run = crate::run_spec::runs(&scenario, Kind::Real).remove(0);
+        let text = "[emulate]\nserve_us = 1000\n[[variant]]\noverload = {}\n";
+        let run = planned(text, Kind::Real).remove(0);
         let mut out = Vec::new();
         let lines = Lines::new(&mut out);
         lines.on_start(&[&run, &run], 3);

@@ -42,19 +42,16 @@ fn without_effort(outcome: &Outcome) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::run_spec::runs;
-    use crate::scenario::Scenario;
+    use crate::testing::planned;
     use crate::worlds::Kind;
 
     /// Returns the runs of two variants under two loads, three of each.
     fn twelve() -> Vec<RunSpec> {
-        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
+        let text = "[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
                     [schedule]\nrepetitions = 3\n[[variant]]\noverload = { law = \"none\" }\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
-        runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Sim)
+        planned(text, Kind::Sim)
     }
 
     /// Returns the conditions that did not hold for runs with such an outcome.

@@ -363,15 +363,16 @@ mod tests {
     use tidegate_server::config::Config;
 
     use super::*;
+    use crate::testing::planned;
 
-    const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n\
+    const SCENARIO: &str = "[emulate]\nserve_us = 1000\n\
         [sweep]\nload = [1, 2]\nqueue_max = [300, 400]\n\
         [[variant]]\noverload = { law = \"none\" }\n\
         [[variant]]\noverload = { law = \"pi\" }\n\
         [schedule]\nseed = 7\nrepetitions = 3\n";
 
     fn all() -> Vec<RunSpec> {
-        runs(&Scenario::parse(Path::new("s.toml"), SCENARIO.as_bytes()).unwrap(), Kind::Sim)
+        planned(SCENARIO, Kind::Sim)
     }
 
     #[test]
@@ -414,7 +415,7 @@ mod tests {
     fn with_distribution(distribution: &str) -> Vec<RunSpec> {
         let costs = format!("serve_us = 1000\ndistribution = \"{distribution}\"\n");
         let text = SCENARIO.replace("serve_us = 1000\n", &costs);
-        runs(&Scenario::parse(Path::new("s.toml"), text.as_bytes()).unwrap(), Kind::Sim)
+        planned(&text, Kind::Sim)
     }
 
     #[test]

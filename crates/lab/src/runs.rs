@@ -117,9 +117,8 @@ mod tests {
 
     use super::*;
     use crate::outcome::Generator;
-    use crate::run_spec::runs;
-    use crate::scenario::Scenario;
     use crate::store::Programs;
+    use crate::testing::planned;
     use crate::worlds::Computed;
 
     /// A world that offers as many calls as the seed of the run, and fails for the seed 3.
@@ -166,9 +165,9 @@ mod tests {
     }
 
     fn six() -> Vec<RunSpec> {
-        let text = "title = \"t\"\n[emulate]\nserve_us = 1\n[[variant]]\noverload = {}\n\
+        let text = "[emulate]\nserve_us = 1\n[[variant]]\noverload = {}\n\
                     [schedule]\nrepetitions = 6\n";
-        runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real)
+        planned(text, Kind::Real)
     }
 
     fn store(folder: &Path) -> Store {

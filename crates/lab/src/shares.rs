@@ -93,9 +93,10 @@ mod tests {
 
     use super::*;
     use crate::run_spec::runs;
+    use crate::testing::scenario;
     use crate::worlds::Kind;
 
-    const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n[[variant]]\noverload = {}\n\
+    const SCENARIO: &str = "[emulate]\nserve_us = 1000\n[[variant]]\noverload = {}\n\
         [schedule]\nrepetitions = 3\nwarm_up_s = 50\nmeasured_s = 100\n\
         [[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n";
 
@@ -103,7 +104,7 @@ mod tests {
     fn a_source_with_a_profile_has_a_curve_with_the_range_of_its_runs() {
         let with = |profile: &str| {
             let text = format!("{SCENARIO}[[node]]\nname = \"se\"\nto = [\"re\"]\n{profile}");
-            Scenario::parse(Path::new("s"), text.as_bytes()).unwrap()
+            scenario(&text)
         };
         let scenario = with("profile = \"instant:1\"\n");
         let folder = tempfile::tempdir().unwrap();

@@ -126,12 +126,11 @@ impl Store {
 mod tests {
     use super::*;
     use crate::outcome::{Generator, Quantiles};
-    use crate::run_spec::runs;
-    use crate::scenario::Scenario;
+    use crate::testing::planned;
 
     fn run() -> RunSpec {
-        let text = "title = \"t\"\n[emulate]\nserve_us = 1\n[[variant]]\noverload = {}\n";
-        runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real).remove(0)
+        let text = "[emulate]\nserve_us = 1\n[[variant]]\noverload = {}\n";
+        planned(text, Kind::Real).remove(0)
     }
 
     fn entries(folder: &Path) -> usize {

@@ -182,22 +182,20 @@ fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::run_spec::runs;
+    use crate::testing::planned;
     use crate::worlds::Kind;
 
     /// Returns the mean load and the bound of a scenario at a load of 2 whose rejections cost a
     /// tenth of a call.
     fn bound_of(lines: &str) -> (f64, f64) {
         let text = format!(
-            "title = \"t\"\n[emulate]\nserve_us = 1000\nreject_us = 600\n\
+            "[emulate]\nserve_us = 1000\nreject_us = 600\n\
              [sweep]\nload = [2]\n[schedule]\nwarm_up_s = 10\nmeasured_s = 20\n\
              [[variant]]\noverload = {{}}\n{lines}"
         );
-        let scenario = Scenario::parse(Path::new("s"), text.as_bytes());
-        let runs = runs(&scenario.unwrap_or_else(|wrong| panic!("{wrong}")), Kind::Sim);
+        let runs = planned(&text, Kind::Sim);
         let outcome = Outcome { offered: 1, measured_s: 20.0, ..Outcome::default() };
         let row = rows([(&runs[0], &outcome)]).remove(0);
         (row.mean_load, row.bound)
@@ -208,11 +206,10 @@ mod tests {
     fn a_row_says_how_many_runs_recovered() {
         let recovered_of = |profile: &str, times: [Option<f64>; 3]| {
             let text = format!(
-                "title = \"t\"\n[emulate]\nserve_us = 1000\n[workload]\nprofile = \"{profile}\"\n\
+                "[emulate]\nserve_us = 1000\n[workload]\nprofile = \"{profile}\"\n\
                  [schedule]\nwarm_up_s = 0\nmeasured_s = 30\n[[variant]]\noverload = {{}}\n"
             );
-            let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-            let runs = runs(&scenario, Kind::Sim);
+            let runs = planned(&text, Kind::Sim);
             let outcome =
                 |recovery_s| Outcome { recovery_s, measured_s: 1.0, ..Outcome::default() };
             let outcomes = times.map(outcome);

@@ -160,22 +160,19 @@ fn millis(ms: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::outcome::{Generator, Outcome, Quantiles};
-    use crate::run_spec::runs;
-    use crate::scenario::Scenario;
     use crate::summary::rows;
+    use crate::testing::planned;
     use crate::worlds::Kind;
 
     #[test]
     fn a_line_for_each_variant_and_load() {
-        let text = "title = \"t\"\n[emulate]\nserve_us = { default = 2000, invite = 0 }\n\
+        let text = "[emulate]\nserve_us = { default = 2000, invite = 0 }\n\
                     [sweep]\nload = [1, 2]\n[schedule]\nrepetitions = 2\nmeasured_s = 100\n\
                     [[variant]]\noverload = { law = \"none\" }\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
-        let runs = runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);
+        let runs = planned(text, Kind::Real);
         let outcome = |run: &crate::run_spec::RunSpec| {
             let pi = run.variant.label == "pi";
             let late = run.conditions.load > 1.0 && !pi;
@@ -216,10 +213,10 @@ mod tests {
 
     #[test]
     fn with_a_profile_the_table_shows_the_mean_load_too() {
-        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[workload]\n\
+        let text = "[emulate]\nserve_us = 1000\n[workload]\n\
                     profile = \"steps:0=0.6\"\n[sweep]\nload = [2]\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
-        let runs = runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Sim);
+        let runs = planned(text, Kind::Sim);
         let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
         let text = render(&rows(runs.iter().map(|run| (run, &outcome))));
         let head = text.lines().next().unwrap();
@@ -230,9 +227,9 @@ mod tests {
 
     #[test]
     fn loads_under_the_same_conditions_are_listed_together() {
-        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
+        let text = "[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
                     queue_max = [300, 400]\n[[variant]]\noverload = { law = \"pi\" }\n";
-        let runs = runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);
+        let runs = planned(text, Kind::Real);
         let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
         let text = render(&rows(runs.iter().map(|run| (run, &outcome))));
         let lines: Vec<&str> = text.lines().skip(2).collect();

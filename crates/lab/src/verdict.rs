@@ -105,23 +105,20 @@ fn doubt(row: &Row, repetitions: usize) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::outcome::Outcome;
-    use crate::run_spec::runs;
-    use crate::scenario::Scenario;
     use crate::summary;
+    use crate::testing;
     use crate::worlds::Kind;
 
     /// Returns the runs of 1,000 s at each load of a sweep.
     fn planned(sweep: &str, repetitions: u32) -> Vec<RunSpec> {
         let text = format!(
-            "title = \"t\"\n[emulate]\nserve_us = {{ default = 2000, invite = 0 }}\n[sweep]\n{sweep}\n\
+            "[emulate]\nserve_us = {{ default = 2000, invite = 0 }}\n[sweep]\n{sweep}\n\
              [schedule]\nrepetitions = {repetitions}\nmeasured_s = 1000\n\
              [[variant]]\noverload = {{ law = \"pi\" }}\n"
         );
-        runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real)
+        testing::planned(&text, Kind::Real)
     }
 
     const LOADS: &str = "load = [1, 2]";

@@ -257,12 +257,9 @@ fn place(first: &[Score], scores: &[Score]) -> Place {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::outcome::{CallersOutcome, NodeOutcome};
-    use crate::run_spec::runs;
-    use crate::scenario::Scenario;
+    use crate::testing::planned;
     use crate::worlds::Kind;
 
     fn score(law: &'static str, route: Route, seed: u64, goodput: f64) -> Score {
@@ -285,9 +282,8 @@ mod tests {
 
     #[test]
     fn early_rejections_and_offered_calls_are_those_of_the_whole_run() {
-        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[[variant]]\noverload = {}\n";
-        let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let run = runs(&scenario, Kind::Sim).remove(0);
+        let text = "[emulate]\nserve_us = 1000\n[[variant]]\noverload = {}\n";
+        let run = planned(text, Kind::Sim).remove(0);
         let callers = |offered: u64| CallersOutcome {
             to: "server".to_owned(),
             stats: serde_json::json!({ "offered": offered }),

@@ -5,8 +5,9 @@ use tidegate_control::registry;
 
 use super::*;
 use crate::store::Programs;
+use crate::testing::scenario;
 
-const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [2, 3]\n\
+const SCENARIO: &str = "[emulate]\nserve_us = 1000\n[sweep]\nload = [2, 3]\n\
     [[variant]]\noverload = { law = \"none\" }\n\
     [[variant]]\noverload = { law = \"pi\", decide = \"service\" }\n\
     [schedule]\nseed = 5\nrepetitions = 2\n";
@@ -44,7 +45,7 @@ fn parameters(steps: u32) -> Parameters {
     let start = registry::find("pi").unwrap().defaults();
     let named = ["k_pc", "k_ic"];
     Parameters {
-        scenario: Scenario::parse(Path::new("s"), SCENARIO.as_bytes()).unwrap(),
+        scenario: scenario(SCENARIO),
         start,
         sought: start.each().map(|(p, _)| p).filter(|p| named.contains(&p.name)).collect(),
         objective: Objective::Goodput,

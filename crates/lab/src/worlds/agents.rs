@@ -231,17 +231,13 @@ fn millis(ms: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::run_spec::runs;
-    use crate::scenario::Scenario;
+    use crate::testing::planned;
     use crate::worlds::Kind;
 
     fn run(text: &str) -> RunSpec {
-        let text = format!("title = \"t\"\n[emulate]\nserve_us = 1000\n[[variant]]\n{text}");
-        let scenario = Scenario::parse(Path::new("s.toml"), text.as_bytes()).unwrap();
-        runs(&scenario, Kind::Sim).remove(0)
+        let text = format!("[emulate]\nserve_us = 1000\n[[variant]]\n{text}");
+        planned(&text, Kind::Sim).remove(0)
     }
 
     fn additional(caller: &CallerConfig) -> u32 {

@@ -155,11 +155,8 @@ fn value(stats: &impl serde::Serialize) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::run_spec::runs;
-    use crate::scenario::Scenario;
+    use crate::testing::planned;
     use crate::worlds::Kind;
 
     fn source(offered: u64, set_up_in_time: u64) -> CallerStats {
@@ -172,11 +169,10 @@ mod tests {
     fn callers_that_begin_too_few_calls_are_too_slow_unless_the_scenario_limits_them() {
         let is_doubt = |keys: &str, not_begun: u64| {
             let text = format!(
-                "title = \"t\"\n[emulate]\nserve_us = 1000\n[workload]\n{keys}\
+                "[emulate]\nserve_us = 1000\n[workload]\n{keys}\
                  [[variant]]\noverload = {{}}\n"
             );
-            let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-            let run = runs(&scenario, Kind::Sim).remove(0);
+            let run = planned(&text, Kind::Sim).remove(0);
             // All calls that were not started are in the measured time, but they are only a small
             // share of the whole run.
             let stats = |not_begun| {

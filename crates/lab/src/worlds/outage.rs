@@ -130,23 +130,18 @@ fn since(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::run_spec::runs;
-    use crate::scenario::Scenario;
+    use crate::testing::planned;
     use crate::worlds::Kind;
 
     /// A call costs 6 ms, so the capacity is 166.7 calls/s. A registration costs 2 ms.
-    const SCENARIO: &str = "title = \"t\"\n[workload]\nload = 0.6\n[workload.redial]\n\
+    const SCENARIO: &str = "[workload]\nload = 0.6\n[workload.redial]\n\
         [emulate]\nserve_us = 1000\n[schedule]\nwarm_up_s = 0\nmeasured_s = 60\n[[variant]]\n";
 
     const DEVICES: &str = "[workload.devices]\ncount = 3000\nlost_at_s = 8\nlost_within_s = 2\n";
 
     fn run(more: &str) -> RunSpec {
-        let text = format!("{SCENARIO}{more}");
-        let scenario = Scenario::parse(Path::new("s"), text.as_bytes());
-        runs(&scenario.unwrap_or_else(|wrong| panic!("{wrong}")), Kind::Sim).remove(0)
+        planned(&format!("{SCENARIO}{more}"), Kind::Sim).remove(0)
     }
 
     fn s(seconds: f64) -> Duration {

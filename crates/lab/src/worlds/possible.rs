@@ -35,20 +35,16 @@ pub(crate) fn possible_cps(run: &RunSpec, from: Duration, to: Duration, offered:
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::run_spec::runs;
-    use crate::scenario::Scenario;
+    use crate::testing::planned;
     use crate::worlds::Kind;
 
     #[test]
     fn the_bound_follows_the_load_and_the_processor() {
-        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[workload]\nload = 2\n\
+        let text = "[emulate]\nserve_us = 1000\n[workload]\nload = 2\n\
                     profile = \"steps:0=1,4=0,6=1,6.2=0,6.4=1,6.6=0\"\n\
                     [[variant]]\noverload = {}\n";
-        let scenario = Scenario::parse(Path::new("s.toml"), text.as_bytes()).unwrap();
-        let mut run = runs(&scenario, Kind::Sim).remove(0);
+        let mut run = planned(text, Kind::Sim).remove(0);
         let s = Duration::from_secs;
         let capacity = run.capacity_cps();
         // A rejection costs nothing in this scenario.

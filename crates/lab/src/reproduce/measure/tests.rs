@@ -5,18 +5,16 @@ use serde_json::json;
 
 use super::*;
 use crate::outcome::{CallersOutcome, MessageCount, NodeOutcome, Outcome};
-use crate::run_spec::runs;
-use crate::scenario::Scenario;
+use crate::testing::planned;
 use crate::worlds::Kind;
 
-const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [0.5, 0.9, 1, 1.1]\n\
+const SCENARIO: &str = "[emulate]\nserve_us = 1000\n[sweep]\nload = [0.5, 0.9, 1, 1.1]\n\
     [schedule]\nwarm_up_s = 5\nmeasured_s = 25\n[[variant]]\noverload = {}\n[[node]]\nname = \"se\"\nto = [\"re\"]\n\
     [[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n";
 
 /// Returns a run under each load with this outcome.
 fn points(folder: &Path, outcome: impl Fn(f64) -> Outcome) -> Vec<Point> {
-    let scenario = Scenario::parse(Path::new("s"), SCENARIO.as_bytes()).unwrap();
-    let mut runs = runs(&scenario, Kind::Sim);
+    let mut runs = planned(SCENARIO, Kind::Sim);
     runs.truncate(4);
     let point = |run: crate::run_spec::RunSpec| {
         let outcome = outcome(run.conditions.load);
@@ -257,8 +255,7 @@ fn a_part_of_a_run_has_the_shares_of_its_sources() {
         text += &format!("{at},callers-se-3,in_time_cps,0\n{at},callers-se-3,offered_cps,0\n");
     }
     fs::write(folder.path().join("timeline.csv"), text).unwrap();
-    let scenario = Scenario::parse(Path::new("s"), scenario.as_bytes()).unwrap();
-    let run = runs(&scenario, Kind::Sim).remove(0);
+    let run = planned(&scenario, Kind::Sim).remove(0);
     let outcome = Outcome::default();
     let points = [Point { run, outcome, folder: folder.path().to_owned() }];
     // A call is six messages of 1 ms. The sample at 10 s covers the time before `from_s`.

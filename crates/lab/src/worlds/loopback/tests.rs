@@ -1,17 +1,15 @@
 use tidegate_agent::Measured;
 
 use super::*;
-use crate::run_spec::runs;
-use crate::scenario::Scenario;
+use crate::testing::planned;
 
 /// Returns a run on real sockets of a scenario with these further lines.
 fn run_with(lines: &str) -> RunSpec {
     let text = format!(
-        "title = \"t\"\n[emulate]\nserve_us = 1000\n[schedule]\nwarm_up_s = 0\nmeasured_s = 10\n\
+        "[emulate]\nserve_us = 1000\n[schedule]\nwarm_up_s = 0\nmeasured_s = 10\n\
          sample_ms = 4000\n[[variant]]\noverload = {{}}\n{lines}"
     );
-    let scenario = Scenario::parse(Path::new("s"), text.as_bytes());
-    runs(&scenario.unwrap_or_else(|wrong| panic!("{wrong}")), Kind::Real).remove(0)
+    planned(&text, Kind::Real).remove(0)
 }
 
 /// If real sockets ignored the condition, the results would name it although it had no effect.
