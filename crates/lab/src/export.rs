@@ -142,28 +142,13 @@ pub fn json(
 }
 
 fn row(row: &Row) -> Value {
-    json!({
-        "variant": row.variant.name(),
-        "label": row.variant.label,
-        "panel": plots::way(row),
-        "swept": named(&row.swept),
-        "load": row.load,
-        "mean_load": row.mean_load,
-        "bound": row.bound,
-        "runs": row.runs,
-        "goodput": row.goodput,
-        "goodput_of_bound": row.of_bound,
-        "retransmission_ratio": row.resent,
-        "rejected": row.rejected,
-        "p50_ms": row.p50_ms,
-        "p99_ms": row.p99_ms,
-        "recovery_s": row.recovery_s,
-        "recovered": row.recovered,
-        "outage": row.outage,
-        "generator_load": row.generator_load,
-        "drops": row.drops,
-        "too_slow": row.too_slow,
-    })
+    let mut value = json!(row.figures);
+    value["variant"] = json!(row.variant.name());
+    value["label"] = json!(row.variant.label);
+    value["panel"] = json!(plots::way(row));
+    value["swept"] = named(&row.swept);
+    value["outage"] = json!(row.outage);
+    value
 }
 
 fn named(swept: &[(Axis, f64)]) -> Value {

@@ -17,7 +17,7 @@ pub fn figures(
     highlight: &[String],
 ) -> Vec<(&'static str, Figure)> {
     let note = note(scenario, rows);
-    let of_bound = |row: &Row| row.of_bound.map_or(0.0, |part| part.median);
+    let of_bound = |row: &Row| row.goodput_of_bound.map_or(0.0, |part| part.median);
     let samples: Vec<_> =
         rows.iter().map(|row| (&*row.variant.label, row.mean_load, of_bound(row))).collect();
     let highlights = Highlights::choose(&samples, highlight);
@@ -30,7 +30,7 @@ pub fn figures(
     let capacity = Capacity::under(&scenario.conditions);
     let (conditions, goodput) = panels(scenario, rows, |row| Some(row.goodput));
     let (_, delay) = panels(scenario, rows, |row| row.p99_ms.map(|ms| ms.scaled(1e-3)));
-    let (_, resent) = panels(scenario, rows, |row| Some(row.resent));
+    let (_, resent) = panels(scenario, rows, |row| Some(row.retransmission_ratio));
     let deadlines_s: Vec<f64> = conditions.iter().map(|panel| panel.deadline_s).collect();
     vec![
         (

@@ -1,6 +1,8 @@
 //! Combines the runs of each parameter set, for tables and figures.
 
-use serde::Serialize;
+use std::ops::Deref;
+
+use serde::{Deserialize, Serialize};
 
 use crate::cost::Capacity;
 use crate::outage::Outage;
@@ -18,6 +20,15 @@ pub struct Row {
     pub variant: Variant,
     /// The swept conditions except the load, each with its value.
     pub swept: Vec<(Axis, f64)>,
+    /// The figures of the parameter set.
+    pub figures: Figures,
+    /// Values that describe the outage in the runs, or `None` if no run has an outage.
+    pub outage: Option<OutageRow>,
+}
+
+/// The figures of one parameter set, as `results.json` has them.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Figures {
     /// Nominal load as a multiple of the capacity. The load profile multiplies it.
     pub load: f64,
     /// The average load that is offered in the measured time, as a multiple of the capacity. It
@@ -31,9 +42,9 @@ pub struct Row {
     pub goodput: Spread,
     /// Goodput as a fraction of the greatest possible goodput at the load that was actually offered
     /// in the run. `None` if no goodput is possible at that load in one of the runs.
-    pub of_bound: Option<Spread>,
+    pub goodput_of_bound: Option<Spread>,
     /// Retransmissions of INVITEs per INVITE.
-    pub resent: Spread,
+    pub retransmission_ratio: Spread,
     /// The fraction of the calls that was rejected.
     pub rejected: Spread,
     /// Median set-up delay in ms. `None` if no call was set up in any run.
@@ -45,8 +56,6 @@ pub struct Row {
     pub recovery_s: Option<Spread>,
     /// Number of runs whose goodput recovered after the overload. `None` if no overload ended.
     pub recovered: Option<usize>,
-    /// Values that describe the outage in the runs, or `None` if no run has an outage.
-    pub outage: Option<OutageRow>,
     /// The fraction of a core that the busiest thread of the load generator used, as the maximum
     /// over all runs.
     pub generator_load: f64,
@@ -54,6 +63,14 @@ pub struct Row {
     pub drops: u64,
     /// Number of runs in which the load generator could not offer the requested load.
     pub too_slow: usize,
+}
+
+impl Deref for Row {
+    type Target = Figures;
+
+    fn deref(&self) -> &Figures {
+        &self.figures
+    }
 }
 
 impl Row {
@@ -151,7 +168,8 @@ fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
     let spread = |value: fn(&Outcome) -> f64| {
         Spread::of(outcomes().map(value)).expect("a group has at least one run")
     };
-    let of_bound = outcomes().map(|outcome| outcome.goodput_of_bound(run));
+    let of_bound: Option<Vec<f64>> =
+        outcomes().map(|outcome| outcome.goodput_of_bound(run)).collect();
     let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {
         Spread::of(outcomes().filter_map(|outcome| outcome.set_up_delay.as_ref().map(value)))
     };
@@ -161,22 +179,24 @@ fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
     Row {
         variant: run.variant.clone(),
         swept: run.swept.iter().copied().filter(|(axis, _)| *axis != Axis::LOAD).collect(),
-        load: run.conditions.load,
-        mean_load,
-        bound: run.bound(mean_load),
-        runs: runs.len(),
-        goodput: spread(Outcome::goodput_cps).scaled(1.0 / capacity),
-        of_bound: Spread::of(of_bound.collect::<Option<Vec<_>>>().into_iter().flatten()),
-        resent: spread(Outcome::retransmission_ratio),
-        rejected: spread(Outcome::rejected_part),
-        p50_ms: delay(|delay| delay.p50_ms),
-        p99_ms: delay(|delay| delay.p99_ms),
-        recovery_s: Spread::of(recovered()),
-        recovered: overload_ends(&load(run, 1.0), capacity).map(|_| recovered().count()),
+        figures: Figures {
+            load: run.conditions.load,
+            mean_load,
+            bound: run.bound(mean_load),
+            runs: runs.len(),
+            goodput: spread(Outcome::goodput_cps).scaled(1.0 / capacity),
+            goodput_of_bound: Spread::of(of_bound.into_iter().flatten()),
+            retransmission_ratio: spread(Outcome::retransmission_ratio),
+            rejected: spread(Outcome::rejected_part),
+            p50_ms: delay(|delay| delay.p50_ms),
+            p99_ms: delay(|delay| delay.p99_ms),
+            recovery_s: Spread::of(recovered()),
+            recovered: overload_ends(&load(run, 1.0), capacity).map(|_| recovered().count()),
+            generator_load: outcomes().map(busiest).fold(0.0, f64::max),
+            drops: outcomes().map(|outcome| outcome.generator.drops).sum(),
+            too_slow: outcomes().filter(|outcome| outcome.generator.too_slow.is_some()).count(),
+        },
         outage: OutageRow::of(outcomes()),
-        generator_load: outcomes().map(busiest).fold(0.0, f64::max),
-        drops: outcomes().map(|outcome| outcome.generator.drops).sum(),
-        too_slow: outcomes().filter(|outcome| outcome.generator.too_slow.is_some()).count(),
     }
 }
 

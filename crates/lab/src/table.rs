@@ -105,9 +105,9 @@ fn cells(row: &Row, first: bool, optional: Optional) -> Vec<String> {
             None => format!("{mean:.3}"),
         },
         format!("{:.3}", row.bound),
-        or_none(row.of_bound.map(|share| percent(share.median))),
+        or_none(row.goodput_of_bound.map(|share| percent(share.median))),
         percent(row.rejected.median),
-        format!("{:.2}", row.resent.median),
+        format!("{:.2}", row.retransmission_ratio.median),
         or_none(row.p50_ms.map(|delay| millis(delay.median))),
         or_none(row.p99_ms.map(|delay| millis(delay.median))),
     ]);

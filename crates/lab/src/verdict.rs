@@ -59,10 +59,10 @@ pub fn judge<'a>(
             lacking.map(|run| format!("at load {}, all runs are missing", run.conditions.load));
         let rows: Vec<&Row> = rows.iter().filter(concerned).collect();
         let complete = loads.iter().all(|load| rows.iter().any(|row| row.load == *load));
-        let share = |row: &&Row| row.of_bound.map_or(f64::NAN, |spread| spread.median);
+        let share = |row: &&Row| row.goodput_of_bound.map_or(f64::NAN, |spread| spread.median);
         let by_share = |a: &&&Row, b: &&&Row| share(a).total_cmp(&share(b));
         // `total_cmp` orders NaN above every number, so the minimum would hide it.
-        let judged = rows.iter().all(|row| row.of_bound.is_some()) && complete;
+        let judged = rows.iter().all(|row| row.goodput_of_bound.is_some()) && complete;
         let doubted = rows.iter().filter_map(|row| doubt(row, repetitions as usize));
         let doubts: Vec<String> = doubted.chain(lacking).collect();
         let valid = doubts.is_empty();
@@ -187,8 +187,8 @@ mod tests {
         assert_eq!(judged(&kept_up, most(), 1).0, "ok");
         assert_eq!(judged(&kept_up, least(), 1).0, "FAIL");
         // A generator that is too slow has a low goodput too.
-        let slow = |row: &mut Row| row.too_slow = 1;
-        let lossy = |row: &mut Row| row.drops = 7;
+        let slow = |row: &mut Row| row.figures.too_slow = 1;
+        let lossy = |row: &mut Row| row.figures.drops = 7;
         for (change, repetitions, reason) in [
             (
                 &slow as &dyn Fn(&mut Row),

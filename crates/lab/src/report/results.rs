@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
-use crate::spread::Spread;
+use crate::summary::Figures;
 use crate::verdict::Verdict;
 use crate::worlds::Kind;
 
@@ -66,38 +67,17 @@ pub struct Row {
     pub panel: String,
     /// The swept conditions except the load.
     pub swept: Swept,
-    /// Nominal load as a multiple of the capacity. The load profile multiplies it.
-    pub load: f64,
-    /// The average load that was offered in the measured time, as a multiple of the capacity.
-    pub mean_load: f64,
-    /// The greatest possible goodput at the mean load, as a fraction of the capacity.
-    pub bound: f64,
-    /// Number of runs of the variant under these conditions.
-    pub runs: usize,
-    /// Goodput as a fraction of the capacity.
-    pub goodput: Spread,
-    /// Goodput as a fraction of the greatest possible goodput. `None` if no goodput is possible in
-    /// one of the runs.
-    pub goodput_of_bound: Option<Spread>,
-    /// Retransmissions of INVITEs per INVITE.
-    pub retransmission_ratio: Spread,
-    /// The fraction of the calls that was rejected.
-    pub rejected: Spread,
-    /// Median set-up delay in ms. `None` if no call was set up in any run.
-    pub p50_ms: Option<Spread>,
-    /// Set-up delay in ms that 1 % of the calls exceeded. `None` if no call was set up in any run.
-    pub p99_ms: Option<Spread>,
-    /// Seconds from the end of the overload until the goodput had recovered, in the runs that
-    /// recovered. `None` if no overload ended, or if no run recovered.
-    pub recovery_s: Option<Spread>,
-    /// Number of runs whose goodput recovered after the overload. `None` if no overload ended.
-    pub recovered: Option<usize>,
-    /// The fraction of a core that the busiest thread of the load generator used.
-    pub generator_load: f64,
-    /// Number of datagrams that the load generator lost.
-    pub drops: u64,
-    /// Number of runs in which the load generator could not offer the requested load.
-    pub too_slow: usize,
+    /// The figures of the runs.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+impl Deref for Row {
+    type Target = Figures;
+
+    fn deref(&self) -> &Figures {
+        &self.figures
+    }
 }
 
 /// One run of a scenario.
@@ -174,6 +154,7 @@ pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spread::Spread;
 
     pub(crate) fn row(load: f64, bound: f64) -> Row {
         let spread = Spread::of([0.0]).unwrap();
@@ -182,21 +163,23 @@ mod tests {
             label: "pi".to_owned(),
             panel: "on arrival".to_owned(),
             swept: Swept::new(),
-            load,
-            mean_load: load,
-            bound,
-            runs: 1,
-            goodput: spread,
-            goodput_of_bound: None,
-            retransmission_ratio: spread,
-            rejected: spread,
-            p50_ms: None,
-            p99_ms: None,
-            recovery_s: None,
-            recovered: None,
-            generator_load: 0.0,
-            drops: 0,
-            too_slow: 0,
+            figures: Figures {
+                load,
+                mean_load: load,
+                bound,
+                runs: 1,
+                goodput: spread,
+                goodput_of_bound: None,
+                retransmission_ratio: spread,
+                rejected: spread,
+                p50_ms: None,
+                p99_ms: None,
+                recovery_s: None,
+                recovered: None,
+                generator_load: 0.0,
+                drops: 0,
+                too_slow: 0,
+            },
         }
     }
 
@@ -216,11 +199,16 @@ mod tests {
     #[test]
     fn with_a_profile_the_bound_is_drawn_over_the_mean_load() {
         let reckoned = |mean| tidegate_control::bound::goodput(mean, 0.1);
-        let half = |load: f64| Row { mean_load: load / 2.0, ..row(load, reckoned(load / 2.0)) };
+        let with = |load, mean_load, bound| {
+            let mut row = row(load, bound);
+            row.figures.mean_load = mean_load;
+            row
+        };
+        let half = |load: f64| with(load, load / 2.0, reckoned(load / 2.0));
         let corners = bound(&[half(1.0), half(4.0)], 3.0);
         assert_eq!(corners[..2], [(0.0, 0.0), (1.0, 1.0)]);
         assert!(corners[2].0 == 3.0 && (corners[2].1 - reckoned(3.0)).abs() < 1e-9, "{corners:?}");
-        let idle = Row { mean_load: 0.0, ..row(2.0, 0.0) };
+        let idle = with(2.0, 0.0, 0.0);
         assert_eq!(bound(&[idle], 0.0), [(0.0, 0.0), (1.0, 1.0)]);
     }
 
