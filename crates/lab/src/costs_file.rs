@@ -47,22 +47,3 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Emulate, Diagnostics> {
         _ => Err(document.reject(report)),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wrong(text: &str) -> String {
-        parse(Path::new("costs.toml"), text.as_bytes()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn a_costs_file_may_contain_only_costs() {
-        assert!(wrong("").contains("no `[emulate]`"));
-        assert!(wrong("[emulate]\nserve_us = 1\n[pool]\n").contains("pool"));
-        assert!(wrong("[emulate]\nserve_us = -1\n").contains("serve_us"));
-        assert!(wrong("[emulate]\nserve_us = 0\n").contains("a call costs nothing"));
-        let costs = parse(Path::new("c"), b"[emulate]\nserve_us = 2\n").unwrap();
-        assert_eq!(costs.serve[0], std::time::Duration::from_micros(2));
-    }
-}

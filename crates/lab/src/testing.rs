@@ -1,4 +1,4 @@
-//! Scenarios for the unit tests.
+//! Scenarios and messages for the unit tests.
 
 use std::path::Path;
 
@@ -15,4 +15,13 @@ pub(crate) fn scenario(text: &str) -> Scenario {
 /// Returns the runs of a scenario in a world of this kind.
 pub(crate) fn planned(text: &str, world: Kind) -> Vec<RunSpec> {
     runs(&scenario(text), world)
+}
+
+/// Returns a message of a call. `start` is its first line, and `cseq` the method in its CSeq.
+pub(crate) fn message(start: &str, call_id: &str, cseq: &str) -> Vec<u8> {
+    format!(
+        "{start}\r\nVia: SIP/2.0/UDP 10.0.2.1;branch=z9hG4bK1\r\nCall-ID: {call_id}\r\n\
+         CSeq: 1 {cseq}\r\nTo: <sip:b>\r\nFrom: <sip:a>;tag=1\r\n\r\n"
+    )
+    .into_bytes()
 }

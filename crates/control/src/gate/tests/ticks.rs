@@ -191,39 +191,27 @@ fn a_late_tick_releases_for_the_time_that_has_passed() {
     assert_eq!(gate.signals().queue.credit, 1.5);
 }
 
+const TICKET: Ticket = Ticket {
+    bucket: Bucket::Session,
+    class: 0,
+    fingerprint: None,
+    again: false,
+    exempt: false,
+    shadow_exempt: false,
+    source: None,
+};
+
 // Time without waiting work earns no credit.
 #[test]
 fn idle_time_earns_no_credit() {
     let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);
     gate.on_arrival(at(0), 0);
     gate.handle_timeout(at(10), 0);
-    gate.on_taken(
-        at(10),
-        Ticket {
-            bucket: Bucket::Session,
-            class: 0,
-            fingerprint: None,
-            again: false,
-            exempt: false,
-            shadow_exempt: false,
-            source: None,
-        },
-    );
+    gate.on_taken(at(10), TICKET);
     gate.on_arrival(at(9_990), 0);
     gate.handle_timeout(at(10_000), 50);
     assert!(gate.may_release());
-    gate.on_taken(
-        at(10_000),
-        Ticket {
-            bucket: Bucket::Session,
-            class: 0,
-            fingerprint: None,
-            again: false,
-            exempt: false,
-            shadow_exempt: false,
-            source: None,
-        },
-    );
+    gate.on_taken(at(10_000), TICKET);
     assert!(!gate.may_release());
 }
 

@@ -76,14 +76,7 @@ mod tests {
     use tidegate_sip::scan;
 
     use super::*;
-
-    fn message(start: &str, call_id: &str, cseq: &str) -> Vec<u8> {
-        format!(
-            "{start}\r\nVia: SIP/2.0/UDP 10.0.2.1;branch=z9hG4bK1\r\nCall-ID: {call_id}\r\n\
-             CSeq: 1 {cseq}\r\nTo: <sip:b>\r\nFrom: <sip:a>;tag=1\r\n\r\n"
-        )
-        .into_bytes()
-    }
+    use crate::testing::message;
 
     #[test]
     fn a_transaction_meets_the_open_ones_and_retransmissions_do_not_count() {

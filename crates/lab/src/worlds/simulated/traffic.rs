@@ -207,6 +207,7 @@ impl std::fmt::Display for Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::message;
 
     const AT: [&str; 3] = ["10.0.2.1:5060", "10.0.0.1:5060", "10.0.1.1:5060"];
 
@@ -222,14 +223,6 @@ mod tests {
             traffic.name(address.parse().unwrap(), endpoint);
         }
         traffic
-    }
-
-    fn message(start: &str, call_id: &str, cseq: &str) -> Vec<u8> {
-        format!(
-            "{start}\r\nVia: SIP/2.0/UDP 10.0.2.1;branch=z9hG4bK1\r\nCall-ID: {call_id}\r\n\
-             CSeq: 1 {cseq}\r\nTo: <sip:b>\r\nFrom: <sip:a>;tag=1\r\n\r\n"
-        )
-        .into_bytes()
     }
 
     fn flow(from: usize, to: usize) -> Flow {
