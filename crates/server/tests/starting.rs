@@ -49,7 +49,8 @@ fn an_address_may_come_late_but_a_key_that_others_can_read_stays_wrong() {
     let dir = tempfile::tempdir().unwrap();
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let taken = rejected(dir.path(), taken.local_addr().unwrap());
-    // This address is reserved for documentation, so no machine has it.
+    // This address is reserved for documentation, so no machine has it. A router may take over an
+    // address later, for example by VRRP.
     let late = rejected(dir.path(), "192.0.2.1:5060".parse().unwrap());
     for (error, what, remedy) in [
         (taken, "Address already in use", "stop the program"),

@@ -101,7 +101,13 @@ fn check_and_run_name_the_file_in_the_same_ways() {
     let usual = "/etc/tidegate/tidegate.toml";
     assert!(!Path::new(usual).exists(), "this machine has a configuration of its own");
     let here = "/nonexistent.toml";
-    for (args, file) in [(&[][..], usual), (&[here], here), (&["--config", here], here)] {
+    let (_folder, broken) = written(&SMALLEST.replace("address", "adress"));
+    for (args, file) in [
+        (&[][..], usual),
+        (&[here], here),
+        (&["--config", here], here),
+        (&["--config", &*broken], &*broken),
+    ] {
         for command in ["check", "run"] {
             let output = tidegate(&[&[command], args].concat());
             assert_eq!(output.status.code(), Some(2), "{command} {args:?}");

@@ -3,7 +3,7 @@
 //! not.
 
 use std::fs::{self, Permissions};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 
 use crate::stage::{Configuration, Peer, Stage, Tidegate, run_to_end};
@@ -20,38 +20,6 @@ fn rejected(stage: &Stage, configuration: &Configuration, expected: i32) -> Stri
     let (status, said) = run_to_end(stage, &["run", "--config", file.to_str().unwrap()]);
     assert_eq!(status, Some(expected), "{said}");
     said
-}
-
-#[test]
-fn a_broken_configuration_is_rejected() {
-    let stage = Stage::new();
-    let more = "[[route]]\nfrm = \"any\"\nto = \"app\"\n".to_owned();
-    let said = rejected(&stage, &Configuration { more, ..configuration(&stage) }, 2);
-    assert!(said.contains("did you mean `from`?"), "{said}");
-
-    let (status, said) = run_to_end(&stage, &["run", "--config", "/nonexistent.toml"]);
-    assert_eq!(status, Some(2));
-    assert!(said.contains("No such file"), "{said}");
-}
-
-#[test]
-fn an_address_in_use_is_rejected() {
-    let stage = Stage::new();
-    let taken = UdpSocket::bind((stage.ip(), 0)).unwrap();
-    let address = taken.local_addr().unwrap();
-    let listen = vec![address];
-    let said = rejected(&stage, &Configuration { listen, ..configuration(&stage) }, 1);
-    assert!(said.contains(&address.to_string()), "{said}");
-    assert!(said.contains("help: stop the program that uses this address"), "{said}");
-}
-
-/// A router may take over an address later, for example by VRRP.
-#[test]
-fn an_address_that_this_machine_does_not_have_yet_is_rejected() {
-    let stage = Stage::new();
-    let listen = vec!["192.0.2.1:5060".parse().unwrap()];
-    let said = rejected(&stage, &Configuration { listen, ..configuration(&stage) }, 1);
-    assert!(said.contains("192.0.2.1:5060") && said.contains("help: "), "{said}");
 }
 
 /// Sockets that several shards share must not be shared with another process.
