@@ -178,7 +178,7 @@ impl Tournament {
                 return Err(format!("{}: {}", planned.name, equal.condition));
             }
             let score = |(run, outcome): &(Entry, Outcome)| {
-                Score::of(run.law, run.route, &run.spec, outcome)
+                Score::of(&planned.name, run.law, run.route, &run.spec, outcome)
             };
             let mut scores: Vec<Score> = done.iter().map(score).collect();
             scores.sort_by_key(|score| score.seed);
@@ -300,12 +300,10 @@ impl Results {
     /// Returns an error if a file cannot be written.
     pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
         fs::create_dir_all(folder)?;
-        let scores = self.bouts.iter().flat_map(|bout| {
-            bout.cells.iter().flat_map(|cell| cell.scores.iter().map(|score| (&*bout.name, score)))
-        });
+        let cells = self.bouts.iter().flat_map(|bout| &bout.cells);
         let mut csv = csv::Writer::from_path(folder.join("runs.csv"))?;
-        for (bout, score) in scores {
-            csv.serialize(score.record(bout))?;
+        for score in cells.flat_map(|cell| &cell.scores) {
+            csv.serialize(score)?;
         }
         csv.flush()?;
         fs::write(folder.join("results.json"), serde_json::to_vec_pretty(&self.json())?)?;

@@ -8,12 +8,15 @@ use crate::run_spec::RunSpec;
 use crate::spread::Spread;
 use crate::worlds::possible_cps;
 
-/// The score of one run.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The score of one run: a row of `runs.csv`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Score {
+    /// Name of the bout.
+    pub bout: String,
     /// Name of the law.
     pub law: &'static str,
     /// The path on which the law was run.
+    #[serde(rename = "path")]
     pub route: Route,
     /// Seed of the run.
     pub seed: u64,
@@ -22,8 +25,10 @@ pub struct Score {
     /// Number of offered calls that were set up within the deadline.
     pub good: u64,
     /// Goodput as a fraction of the capacity.
+    #[serde(rename = "goodput_of_capacity")]
     pub goodput: f64,
     /// Goodput as a fraction of the greatest possible goodput, or `None` if no goodput is possible.
+    #[serde(rename = "goodput_of_bound")]
     pub kept: Option<f64>,
     /// Set-up delay that 1 % of the calls exceeded, in ms. `None` if no call was set up.
     pub p99_ms: Option<f64>,
@@ -32,35 +37,20 @@ pub struct Score {
     pub settled_s: Option<f64>,
     /// The fraction of the calls that was rejected although the processor had idle time within the
     /// last 0.1 s.
+    #[serde(rename = "rejected_early")]
     pub early: f64,
     /// Jain's index of fairness among the sources. `None` if the index is not defined
     /// ([`Outcome::fairness`]).
+    #[serde(rename = "jain")]
     pub fairness: Option<f64>,
     /// The fraction of the calls from the trunk (one large source) that was set up in time. `None`
     /// without a trunk.
+    #[serde(rename = "trunk_in_time")]
     pub trunk: Option<f64>,
     /// The fraction of the calls from all sources other than the trunk that was set up in time.
     /// `None` without a trunk.
+    #[serde(rename = "others_in_time")]
     pub others: Option<f64>,
-}
-
-/// A row of `runs.csv`, with the score of one run.
-#[derive(Debug, Serialize)]
-pub(super) struct Record<'a> {
-    bout: &'a str,
-    law: &'a str,
-    path: Route,
-    seed: u64,
-    offered: u64,
-    good: u64,
-    goodput_of_capacity: f64,
-    goodput_of_bound: Option<f64>,
-    p99_ms: Option<f64>,
-    settled_s: Option<f64>,
-    rejected_early: f64,
-    jain: Option<f64>,
-    trunk_in_time: Option<f64>,
-    others_in_time: Option<f64>,
 }
 
 /// The results of one law on one path in a bout.
@@ -132,7 +122,13 @@ impl Cell {
 
 impl Score {
     /// Computes the score of a run.
-    pub fn of(law: &'static str, route: Route, run: &RunSpec, outcome: &Outcome) -> Self {
+    pub fn of(
+        bout: &str,
+        law: &'static str,
+        route: Route,
+        run: &RunSpec,
+        outcome: &Outcome,
+    ) -> Self {
         let capacity = run.capacity_cps();
         let (from, to) = (run.warm_up, run.measured_until());
         let expected = {
@@ -142,6 +138,7 @@ impl Score {
         let possible_cps = possible_cps(run, from, to, outcome.offered as f64 / expected);
         let early: u64 = outcome.nodes.iter().map(|node| node.early).sum();
         Self {
+            bout: bout.to_owned(),
             law,
             route,
             seed: run.seed,
@@ -158,25 +155,6 @@ impl Score {
             others: outcome.others_in_time,
         }
     }
-
-    pub(super) fn record<'a>(&'a self, bout: &'a str) -> Record<'a> {
-        Record {
-            bout,
-            law: self.law,
-            path: self.route,
-            seed: self.seed,
-            offered: self.offered,
-            good: self.good,
-            goodput_of_capacity: self.goodput,
-            goodput_of_bound: self.kept,
-            p99_ms: self.p99_ms,
-            settled_s: self.settled_s,
-            rejected_early: self.early,
-            jain: self.fairness,
-            trunk_in_time: self.trunk,
-            others_in_time: self.others,
-        }
-    }
 }
 
 /// Returns a cell for each law and each path that occur in `scores`. The scores must be in the
@@ -187,7 +165,7 @@ pub(super) fn cells(laws: &[&'static str], scores: &[Score]) -> Vec<Cell> {
     for &law in laws {
         for route in Route::ALL {
             let own = scores.iter().filter(|score| (score.law, score.route) == (law, route));
-            cells.extend(cell(law, route, own.copied().collect()));
+            cells.extend(cell(law, route, own.cloned().collect()));
         }
     }
     for route in Route::ALL {
@@ -264,6 +242,7 @@ mod tests {
 
     fn score(law: &'static str, route: Route, seed: u64, goodput: f64) -> Score {
         Score {
+            bout: "steady".to_owned(),
             law,
             route,
             seed,
@@ -295,7 +274,7 @@ mod tests {
             nodes: vec![NodeOutcome { early: 20, ..NodeOutcome::default() }],
             ..Outcome::default()
         };
-        let score = Score::of("pi", Route::Same, &run, &outcome);
+        let score = Score::of("steady", "pi", Route::Same, &run, &outcome);
         assert_eq!((score.offered, score.early), (100, 0.1));
     }
 
