@@ -122,10 +122,7 @@ impl Bans {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(s: u64) -> Timestamp {
-        Timestamp::from_nanos(s * 1_000_000_000)
-    }
+    use crate::testing::at_s as at;
 
     fn ban(source: u128, until_s: u64) -> Ban {
         Ban { source, until: at(until_s), cause: BanCause::Limit, rate: 100, is_proven: false }

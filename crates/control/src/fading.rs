@@ -78,10 +78,7 @@ pub(crate) fn faded(periods: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_millis(ms)
-    }
+    use crate::testing::at_ms as at;
 
     /// Counts a piece every millisecond from `from_ms`. Returns the count for each second of
     /// observation at `to_ms`.

@@ -1,10 +1,7 @@
 use tidegate_world::{Purpose, Seed};
 
 use super::*;
-
-fn at(ms: u64) -> Timestamp {
-    Timestamp::ZERO + Duration::from_millis(ms)
-}
+use crate::testing::at_ms as at;
 
 /// Returns a table for this number of sources that counts from the start.
 fn table(sources_max: usize) -> Heavy {

@@ -54,6 +54,8 @@ mod signals;
 mod sojourn;
 mod source_table;
 mod sources;
+#[cfg(test)]
+mod testing;
 mod throttle;
 mod tiers;
 mod trail;

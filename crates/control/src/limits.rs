@@ -118,15 +118,12 @@ mod tests {
     use tidegate_world::{Purpose, Seed};
 
     use super::*;
+    use crate::testing::at_ms;
 
     fn limits(sources_max: usize, limits: &[(f64, u32, Per)]) -> Limits {
         let limit = |&(rate, burst, per): &_| Limit { rate, burst, per, sticky: true };
         let limits = limits.iter().map(limit).collect();
         Limits::new(limits, sources_max, &mut Seed(1).stream(Purpose::Sources, 0))
-    }
-
-    fn at_ms(ms: u64) -> Timestamp {
-        Timestamp::from_nanos(ms * 1_000_000)
     }
 
     fn burst(limits: &mut Limits, ms: u64, limit: usize, source: u128) -> usize {

@@ -156,10 +156,7 @@ fn change(generation: &mut Generation, fingerprint: u64, decision: Decision) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(s: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_secs(s)
-    }
+    use crate::testing::at_s as at;
 
     #[test]
     fn a_decision_is_remembered_as_long_as_anybody_repeats() {

@@ -59,10 +59,7 @@ mod tests {
     use tidegate_world::{Purpose, Seed};
 
     use super::*;
-
-    fn at(s: u64) -> Timestamp {
-        Timestamp::from_nanos(s * 1_000_000_000)
-    }
+    use crate::testing::at_s as at;
 
     #[test]
     fn a_proof_holds_for_hours_and_makes_room_after_them() {

@@ -224,16 +224,13 @@ impl Default for Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::at_ms as at;
 
     const END: u8 = 3;
     const COST: Option<Duration> = Some(Duration::from_micros(100));
 
     fn estimation(check: SessionCheck) -> Estimation {
         Estimation { check, end: Some(END), ..Estimation::default() }
-    }
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::from_nanos(ms * 1_000_000)
     }
 
     /// Starts a call every `every_ms`. A call has `length` messages, and the last one ends it.

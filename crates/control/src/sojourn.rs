@@ -101,12 +101,9 @@ impl fmt::Debug for Sojourn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::at_ms as at;
 
     const MS: Duration = Duration::from_millis(1);
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::from_nanos(ms * 1_000_000)
-    }
 
     #[test]
     fn a_window_that_is_over_says_what_waited_in_it() {

@@ -1,6 +1,9 @@
-//! Scenarios and messages for the unit tests.
+//! Scenarios, messages and points in time for the unit tests.
 
 use std::path::Path;
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
 
 use crate::run_spec::{RunSpec, runs};
 use crate::scenario::Scenario;
@@ -24,4 +27,9 @@ pub(crate) fn message(start: &str, call_id: &str, cseq: &str) -> Vec<u8> {
          CSeq: 1 {cseq}\r\nTo: <sip:b>\r\nFrom: <sip:a>;tag=1\r\n\r\n"
     )
     .into_bytes()
+}
+
+/// Returns the time this number of milliseconds after the start.
+pub(crate) fn at_ms(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(ms)
 }

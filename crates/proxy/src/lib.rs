@@ -54,6 +54,8 @@ mod state;
 mod stateless;
 mod step;
 mod target;
+#[cfg(test)]
+mod testing;
 mod transaction;
 mod transport;
 

@@ -245,10 +245,7 @@ mod tests {
     use tidegate_world::{Flow, Pool};
 
     use super::*;
-
-    fn at(s: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_secs(s)
-    }
+    use crate::testing::at_s as at;
 
     fn source(network: u128) -> RequestSource {
         RequestSource { network, is_stranger: false }

@@ -1,11 +1,12 @@
-//! Configurations for the unit tests.
+//! Configurations and points in time for the unit tests.
 
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use tidegate_proxy::Secret;
-use tidegate_world::Seed;
+use tidegate_world::{Seed, Timestamp};
 
 use crate::assembly::Assembly;
 use crate::config::Config;
@@ -35,4 +36,9 @@ pub(crate) fn assemble(config: &Config) -> Assembly<'static> {
     static KEYS: LazyLock<Secret> = LazyLock::new(|| Secret::of([1; 32]));
     let locals = config.listen.iter().map(|listen| listen.address).collect();
     Assembly::new(config, &KEYS, locals, Seed(1))
+}
+
+/// Returns the time this number of milliseconds after the start.
+pub(crate) fn at_ms(ms: u64) -> Timestamp {
+    Timestamp::ZERO + Duration::from_millis(ms)
 }

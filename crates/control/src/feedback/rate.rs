@@ -134,16 +134,15 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
-    use std::time::Duration;
 
     use tidegate_world::{Purpose, Seed};
 
     use super::*;
+    use crate::testing::at_ms as at;
 
     #[test]
     fn a_bucket_that_was_filled_at_a_low_rate_does_not_block_a_high_one() {
         let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
-        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
         rate.activate(at(0), 1);
         for ms in 0..60 {
             assert!(rate.passes(at(ms), 1, Category::Required));
@@ -158,7 +157,6 @@ mod tests {
 
     #[test]
     fn a_rate_of_zero_at_first_does_not_delay_requests_at_a_later_rate() {
-        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
         for element in 0..20 {
             let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, element));
             rate.activate(at(0), 0);
@@ -175,7 +173,6 @@ mod tests {
     fn sent_at(rate: u32, ongoing_rps: f64, seconds: u64) -> (u64, u64, u64) {
         let mut bucket = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
         let mut stream = Seed(2).stream(Purpose::Arrivals, 0);
-        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
         bucket.activate(at(0), rate);
         let (mut sent, mut ended, mut held) = (0, 0, 0);
         let mut acks = VecDeque::new();
@@ -217,7 +214,6 @@ mod tests {
     #[test]
     fn requests_with_priority_keep_no_request_in_a_dialog_back() {
         let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
-        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
         rate.activate(at(0), 50);
         for ms in 0..10_000 {
             rate.passes(at(ms), 50, Category::Priority);
@@ -231,7 +227,6 @@ mod tests {
     fn rfc7339_5_5_the_acks_of_requests_in_dialogs_are_a_part_of_the_rate() {
         for (rate, every_ms) in [(50, 20), (50, 2), (200, 5)] {
             let mut bucket = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
-            let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
             bucket.activate(at(0), rate);
             let (mut sent, mut acks) = (0, VecDeque::new());
             for ms in 0..60_000 {
@@ -254,7 +249,6 @@ mod tests {
     #[test]
     fn a_flood_of_acks_leaves_a_third_of_the_rate_to_requests_in_dialogs() {
         let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
-        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
         rate.activate(at(0), 60);
         for ms in 0..20_000 {
             assert!(ms % 2 > 0 || rate.passes(at(ms), 60, Category::Required), "{ms}");
@@ -266,7 +260,6 @@ mod tests {
     #[test]
     fn rfc7415_3_5_1_a_fall_of_the_rate_does_not_stop_dialogs_for_longer_than_the_tolerance() {
         let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
-        let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
         rate.activate(at(0), 100);
         for _ in 0..200 {
             rate.passes(at(0), 100, Category::Ongoing);
@@ -280,7 +273,6 @@ mod tests {
     fn a_changing_rate_lets_its_mean_pass() {
         for (low, high, every_ms) in [(10, 20, 100), (20, 40, 200), (45, 55, 100)] {
             let mut rate = Rate::new(Seed(1).stream(Purpose::Restriction, 0));
-            let at = |ms: u64| Timestamp::ZERO + Duration::from_millis(ms);
             rate.activate(at(0), low);
             let passed = (0..20_000_u64).filter(|ms| {
                 let now = if ms / every_ms % 2 == 0 { low } else { high };

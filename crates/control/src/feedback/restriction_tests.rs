@@ -2,10 +2,7 @@
 
 use super::*;
 use crate::feedback::{Sequence, VALIDITY_DEFAULT};
-
-fn at(ms: u64) -> Timestamp {
-    Timestamp::from_nanos(ms * 1_000_000)
-}
+use crate::testing::at_ms as at;
 
 fn restriction() -> Restriction {
     restriction_of(Algorithms::ALL)

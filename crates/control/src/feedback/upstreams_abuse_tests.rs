@@ -3,16 +3,13 @@
 
 use super::*;
 use crate::feedback::{Algorithm, Algorithms, Standing};
+use crate::testing::at_ms as at;
 use crate::{Allowance, Bucket, Settings, registry};
 
 const OFFER: Offer =
     Offer { algorithms: Some(Algorithms::LOSS), original_cps: None, weight: 1, host: None };
 const APART: Offer = Offer { algorithms: None, ..OFFER };
 const STRANGER: Offer = Offer { host: Some(Offer::STRANGERS), ..APART };
-
-fn at(ms: u64) -> Timestamp {
-    Timestamp::from_nanos(ms * 1_000_000)
-}
 
 fn upstreams(settings: UpstreamSettings) -> Upstreams {
     Upstreams::new(&settings, Seed(1), 0)

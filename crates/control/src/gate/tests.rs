@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::at_ms as at;
 use crate::{
     Allowance, Entry, Estimation, Flow, Param, Reason, Release, Scheme, Sender, SessionCheck,
     ShedOrder, ThrottleKind, Ticket, Values, Verdict, Weight,
@@ -93,10 +94,6 @@ pub(crate) fn fixed(kind: f64, allowance: f64) -> Values {
 
 const MS: Duration = Duration::from_millis(1);
 const CALL: Option<u64> = Some(7);
-
-fn at(ms: u64) -> Timestamp {
-    Timestamp::ZERO + MS * ms as u32
-}
 
 fn settings(given: &[(&str, f64)]) -> Settings {
     Settings { memory_max: 1000, ..Settings::new(ENTRY.values(given).unwrap()) }

@@ -135,10 +135,7 @@ fn passing_at(level: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_millis(ms)
-    }
+    use crate::testing::at_ms as at;
 
     fn mark(part: f64) -> u32 {
         (part * f64::from(u32::MAX)) as u32

@@ -99,12 +99,9 @@ impl Hot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::at_s as at;
 
     const FIRST: Option<DroppableMethod> = Some(DroppableMethod::Invite);
-
-    fn at(s: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_secs(s)
-    }
 
     #[test]
     fn a_mark_of_many_packets_is_hot_for_32_seconds() {

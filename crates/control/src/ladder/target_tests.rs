@@ -2,6 +2,7 @@
 
 use super::super::{Ladder, LadderSettings, Tally};
 use super::*;
+use crate::testing::at_ms as at;
 
 /// The counts of a period of 100 ms with 1,000 messages that were read.
 #[derive(Clone, Copy)]
@@ -19,10 +20,6 @@ struct Counts {
 
 const FLOOD: Counts =
     Counts { others: 100, spared: 0, repeated: 0, taken: 100, overflow: 0, busy_ms: 95 };
-
-fn at(ms: u64) -> Timestamp {
-    Timestamp::ZERO + Duration::from_millis(ms)
-}
 
 /// Returns a ladder after these periods. The ladder may not drop messages, so the counts do not
 /// depend on its decisions.

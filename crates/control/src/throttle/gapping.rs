@@ -40,10 +40,7 @@ pub(super) fn rate_of(fraction: f64, arrivals: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::from_nanos(ms * 1_000_000)
-    }
+    use crate::testing::at_ms as at;
 
     #[test]
     fn two_never_pass_closer_than_the_gap_and_nothing_is_saved() {

@@ -97,10 +97,7 @@ impl LeakyBucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::from_nanos(ms * 1_000_000)
-    }
+    use crate::testing::at_ms as at;
 
     #[test]
     fn the_tolerance_of_the_rfc_is_a_burst_of_five() {

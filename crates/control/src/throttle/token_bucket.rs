@@ -51,10 +51,7 @@ impl TokenBucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::from_nanos(ms * 1_000_000)
-    }
+    use crate::testing::at_ms as at;
 
     fn burst(bucket: &mut TokenBucket, ms: u64, rate: f64) -> usize {
         (0..20).take_while(|_| bucket.passes(at(ms), rate)).count()

@@ -103,10 +103,7 @@ mod tests {
     use tidegate_world::{Entry, Flow, Input};
 
     use super::*;
-
-    fn ms(ms: u64) -> Timestamp {
-        Timestamp::from_nanos(ms * 1_000_000)
-    }
+    use crate::testing::at_ms as ms;
 
     /// Returns the observations of `calls`. Each has its start and, if it got a final response, the
     /// status and time of the response. The times are in ms.

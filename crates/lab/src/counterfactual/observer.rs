@@ -174,6 +174,7 @@ impl Log for Observer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::at_ms as ms;
 
     const CALLER: &str = "127.0.0.1:1";
     const PROXY: &str = "127.0.0.1:2";
@@ -192,10 +193,6 @@ mod tests {
 
     fn response(status: u16) -> String {
         message(&format!("SIP/2.0 {status} X"), "INVITE", ";tag=2")
-    }
-
-    fn ms(ms: u64) -> Timestamp {
-        Timestamp::from_nanos(ms * 1_000_000)
     }
 
     fn flow(remote: &str) -> Flow {

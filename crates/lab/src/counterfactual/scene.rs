@@ -233,16 +233,13 @@ mod tests {
     use tidegate_world::{Entry, Flow, Input};
 
     use super::*;
+    use crate::testing::at_ms as ms;
 
     const CONFIG: &str = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:1\"\n\
         [[pool]]\nname = \"app\"\npolicy = \"rr\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:3\"\n";
     const PROXY: &str = "127.0.0.1:1";
     const CALLER: &str = "127.0.0.1:2";
     const CALLEE: &str = "127.0.0.1:3";
-
-    fn ms(ms: u64) -> Timestamp {
-        Timestamp::from_nanos(ms * 1_000_000)
-    }
 
     fn message(start: &str, id: u64, cseq: &str) -> String {
         format!(

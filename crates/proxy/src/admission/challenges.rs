@@ -72,10 +72,7 @@ impl Challenges {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(s: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_secs(s)
-    }
+    use crate::testing::at_s as at;
 
     #[test]
     fn a_challenge_is_answered_once_and_not_renewed_at_once() {

@@ -105,10 +105,7 @@ impl Spare {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at_ms(ms: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_millis(ms)
-    }
+    use crate::testing::at_ms;
 
     #[test]
     fn many_strays_start_the_verification_of_all_messages_until_they_cease() {

@@ -464,10 +464,7 @@ mod tests {
     use tidegate_world::{Purpose, Seed};
 
     use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_millis(ms)
-    }
+    use crate::testing::at_ms as at;
 
     fn ban(number: u8, until_ms: u64) -> Ban {
         let source = source_of([192, 0, 2, number].into());

@@ -7,6 +7,7 @@ use tidegate_world::{Question, SrvRecord, Transport};
 use super::*;
 use crate::keys::Secret;
 use crate::settings::{Listener, PoolSettings};
+use crate::testing::at_s as at;
 
 fn names_of(hosts: &[&str]) -> (Names, Pool) {
     let named = hosts.iter().map(|&host| (host, Endpoint::Name(Named::new(host, 5070)), 1));
@@ -18,10 +19,6 @@ fn settings(pool: &Pool) -> Settings {
     let listener = Listener::new("127.0.0.1:5060".parse().unwrap());
     let secret = Secret::of([1; 32]);
     Settings::new(vec![listener], vec![PoolSettings::new(pool.clone(), Policy::Rr)], secret)
-}
-
-fn at(s: u64) -> Timestamp {
-    Timestamp::ZERO + Duration::from_secs(s)
 }
 
 fn ip(last: u8) -> IpAddr {

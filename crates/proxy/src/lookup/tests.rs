@@ -1,8 +1,5 @@
 use super::*;
-
-fn at(ms: u64) -> Timestamp {
-    Timestamp::ZERO + Duration::from_millis(ms)
-}
+use crate::testing::at_ms as at;
 
 fn key(name: &str) -> Arc<[u8]> {
     name.as_bytes().into()

@@ -81,10 +81,7 @@ impl Ended {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_millis(ms)
-    }
+    use crate::testing::at_ms as at;
 
     /// Returns a target on the connection with this number.
     fn on(number: u32) -> Target {

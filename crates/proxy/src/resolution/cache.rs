@@ -224,10 +224,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn at(s: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_secs(s)
-    }
+    use crate::testing::at_s as at;
 
     fn key(name: &str) -> Key {
         (RecordType::A, name.into())

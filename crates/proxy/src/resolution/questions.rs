@@ -219,10 +219,7 @@ impl Questions {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_millis(ms)
-    }
+    use crate::testing::at_ms as at;
 
     fn ask(questions: &mut Questions, ms: u64, name: &str) -> Option<QueryId> {
         questions.ask(at(ms), RecordType::A, name, true).map(|open| open.id)

@@ -77,10 +77,7 @@ impl<T> Recent<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(s: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_secs(s)
-    }
+    use crate::testing::at_s as at;
 
     #[test]
     fn entries_end_with_their_time_and_make_room() {

@@ -108,10 +108,7 @@ impl Episodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_millis(ms)
-    }
+    use crate::testing::at_ms as at;
 
     #[test]
     fn a_state_that_flaps_has_a_line_every_few_seconds_and_the_last_is_never_lost() {

@@ -8,6 +8,7 @@ use tidegate_proxy::source_of;
 use tidegate_world::{Purpose, Seed};
 
 use super::*;
+use crate::testing::at_ms as at;
 
 struct Watched {
     watch: Watch,
@@ -45,10 +46,6 @@ impl Watched {
         self.watch.look(at(ms), |observation| told.push(observation.what));
         told
     }
-}
-
-fn at(ms: u64) -> Timestamp {
-    Timestamp::ZERO + Duration::from_millis(ms)
 }
 
 #[test]

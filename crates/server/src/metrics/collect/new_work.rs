@@ -168,10 +168,7 @@ mod tests {
     use tidegate_proxy::DropReason;
 
     use super::*;
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::ZERO + Duration::from_millis(ms)
-    }
+    use crate::testing::at_ms as at;
 
     /// Adds new calls: those that the gate was offered, admitted and rejected, and those that the
     /// kernel dropped.
