@@ -5,7 +5,7 @@ calibrate --quota 0.2` measures the costs of messages under this condition. scen
 time with these costs and this quota. The same loads, as multiples of the predicted capacity, are offered to the real
 Tidegate. Each round measures the costs again, because the speed of a shared machine changes within minutes. The
 output shows the error of the predicted goodput, in parts of the capacity, and the ratio of the predicted
-p99 of the set-up delay to the real one. The aim, with both laws and without control, is an error of at most .05 of the
+p99 of the set-up delay to the real one. The aim, with the laws and without control, is an error of at most .05 of the
 capacity for the goodput, and a factor of at most 1.3 for the p99, at each load. The server without control must also
 collapse where the laws do not.
 """
@@ -29,6 +29,7 @@ VARIANTS = {
         Variant("none", "service", "fifo", sticky=False),
         Variant("occupancy", "arrival", "class"),
         Variant("pi", "arrival", "class"),
+        Variant("tide", "arrival", "class", disposal="auto"),
     )
 }
 # The load, as a multiple of the capacity, at which a server without control must have less goodput than with it.
