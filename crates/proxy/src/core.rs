@@ -21,7 +21,7 @@ use crate::admission::reject::RejectedRequest;
 use crate::admission::source_policy::SourcePolicy;
 use crate::admission::upstream::UpstreamPeers;
 use crate::admission::view::View;
-use crate::backends::names::{self, Names};
+use crate::backends::names::Names;
 use crate::backends::probes::Probes;
 use crate::backends::slots::have_slots;
 use crate::keys::TokenKeys;
@@ -36,7 +36,7 @@ use crate::peers::Peers;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::reload::{Reloaded, reload};
 use crate::request::{Served, Stages, serve_request};
-use crate::resolution::{Resolution, ResolutionSettings, Transports, unfinished_max};
+use crate::resolution::{Resolution, ResolutionSettings, Transports};
 use crate::response::{Awaiting, serve_response};
 use crate::settings::{Listener, PoolSettings, Rule, Settings};
 use crate::slack::Slack;
@@ -141,7 +141,7 @@ impl Proxy {
             pool.backends().iter().for_each(|b| b.set_slow_start(health.slow_start));
         }
         let slack = Slack::new(settings.timer_slack);
-        let resolution = resolution_of(&settings.listeners);
+        let resolution = resolution_of(&settings.listeners, settings.queries.requests);
         let snapshot = Snapshot::new(&settings, pool);
         let routing = RoutingState::new(&settings);
         let transactions = Transactions::new(
@@ -517,19 +517,12 @@ impl Proxy {
 
 /// Maximum number of DNS answers that a shard remembers.
 const ANSWERS_MAX: usize = 4096;
-/// Maximum number of unanswered DNS queries of a shard.
-const QUESTIONS_MAX: usize = 64;
-
-/// Returns the maximum number of queries for DNS records that a process with this number of shards
-/// waits for. If the resolver has room for them, no query waits for the answer to another one.
-pub fn queries_max(shards: u16) -> usize {
-    usize::from(shards) * unfinished_max(QUESTIONS_MAX) + names::ASKED_MAX
-}
 
 /// Returns the settings for the resolution of names: the address families and transports of the
-/// listeners. If the DNS does not determine the transport of a name, the transport of the first
-/// listener is used. WebSocket listeners do not count, because the proxy opens no WebSockets.
-fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
+/// listeners, and the maximum number of unanswered queries. If the DNS does not determine the
+/// transport of a name, the transport of the first listener is used. WebSocket listeners do not
+/// count, because the proxy opens no WebSockets.
+fn resolution_of(listeners: &[Listener], questions_max: usize) -> ResolutionSettings {
     let has = |is_v6: bool| listeners.iter().any(|listener| listener.local.is_ipv6() == is_v6);
     let address_records: &[RecordType] = match (has(false), has(true)) {
         (_, false) => &[RecordType::A],
@@ -541,6 +534,6 @@ fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
         transports: Transports::new(transports.filter(|transport| !transport.is_websocket())),
         address_records,
         answers_max: ANSWERS_MAX,
-        questions_max: QUESTIONS_MAX,
+        questions_max,
     }
 }

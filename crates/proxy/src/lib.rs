@@ -59,7 +59,7 @@ mod testing;
 mod transaction;
 mod transport;
 
-pub use core::{Proxy, queries_max};
+pub use core::Proxy;
 pub use keys::{Base, Secret, TokenKey, TokenKeys};
 pub use lookup::{CONTACTS_MAX, LookupCounters};
 pub use message::address_of_record::address_of_record;
@@ -80,6 +80,7 @@ pub use rejection::DropReason;
 pub use rejection::reply_reason::ReplyReason;
 pub use settings::feedback::FeedbackSettings;
 pub use settings::health::{Accept, Health, Probe};
+pub use settings::queries::QueryLimits;
 pub use settings::sources::{
     BANS_MAX, Excess, Flood, HARM_CPS, SourceLimit, SourceWeight, Sources,
 };

@@ -2,6 +2,7 @@
 
 pub(crate) mod feedback;
 pub(crate) mod health;
+pub(crate) mod queries;
 pub(crate) mod sources;
 
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ use crate::message::class::Class;
 use crate::pushback::next_hops::{NextHops, Obedience};
 use feedback::FeedbackSettings;
 use health::Health;
+use queries::QueryLimits;
 use sources::{BANS_MAX, SourceLimit, Sources};
 
 /// Reference to a back end: the index of its pool, and its index in this pool.
@@ -386,6 +388,8 @@ pub struct Settings {
     /// Seed of the previous process at the same address, if known. It is needed for cancelling
     /// requests that the previous process sent.
     pub before: Option<Seed>,
+    /// Limits on the DNS queries of the process.
+    pub queries: QueryLimits,
     /// Maximum number of entries in the call table of this shard.
     pub calls_max: usize,
     /// Maximum number of requests whose transactions this shard holds simultaneously.
@@ -438,6 +442,7 @@ impl Settings {
             name: crate::message::reply::SERVER.to_owned(),
             seed: Seed(0),
             before: None,
+            queries: QueryLimits::MAX,
             calls_max: 1_000_000,
             transactions_max: 10_000_000,
             transaction_bytes_max: 1 << 30,

@@ -12,7 +12,7 @@ use tidegate_control::{BanList, PriorityCap};
 use tidegate_emulate::{Costs, Host, HostSettings, Quota, Variation};
 use tidegate_io::CommandSender;
 use tidegate_proxy as proxy;
-use tidegate_proxy::{Proxy, Secret};
+use tidegate_proxy::{Proxy, QueryLimits, Secret};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{Core, Pool, Seed, ShardIndex, delegate};
 
@@ -158,6 +158,7 @@ impl<'a> Assembly<'a> {
         let message_memory = config.server.message_memory_max;
         let message_memory = message_memory.or(self.environment.message_memory);
         let message_memory = message_memory.unwrap_or(MESSAGE_MEMORY_MAX);
+        let query_places = self.environment.query_places.unwrap_or(usize::MAX);
         let name = config.server.name.clone();
         let usual = proxy::Settings::new(
             config.listen.iter().zip(&self.locals).map(listener).collect(),
@@ -168,6 +169,7 @@ impl<'a> Assembly<'a> {
             shard,
             name: name.unwrap_or_else(|| usual.name.clone()),
             shards: config.server.shards,
+            queries: QueryLimits::within(query_places, config.server.shards),
             transactions_max: (config.server.transactions_max / shards).max(1),
             transaction_bytes_max: (message_memory / 4 * 3 / shards).max(1),
             amplification_max: config.server.amplification_max,
@@ -380,4 +382,20 @@ fn host(config: &Config, seed: Seed, shard: u16) -> Option<HostSettings> {
         variation,
         ..HostSettings::new(Costs { wake, receive, offer, serve, serve_stateless, reject })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{SMALL, assemble, load};
+
+    #[test]
+    fn the_shards_divide_the_places_for_queries() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = load(dir.path(), &format!("[server]\nshards = 2\n{SMALL}"));
+        let limits = |environment| assemble(&config).within(environment).settings(1).queries;
+        assert_eq!(limits(Environment::default()), QueryLimits::MAX);
+        let few = Environment { query_places: Some(40), ..Environment::default() };
+        assert_eq!(limits(few), QueryLimits { backends: 20, requests: 5 });
+    }
 }

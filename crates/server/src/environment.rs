@@ -16,6 +16,9 @@ pub struct Environment {
     /// Maximum memory for stored messages, in bytes, derived from the memory of the machine. A
     /// value in the configuration takes precedence. `None` means [`MESSAGE_MEMORY_MAX`].
     pub message_memory: Option<usize>,
+    /// Number of DNS queries that the resolver answers at the same time. `None` means that it has
+    /// places for all queries.
+    pub query_places: Option<usize>,
     /// Unix time at which the clock of the cores starts. A route token contains a time on this
     /// scale, so other instances can determine the age of the token. Zero in a reproducible run.
     pub start: Duration,

@@ -93,7 +93,7 @@ pub fn run(
     let clock = Clock::start();
     let stop = Stop::new();
     let life = Arc::new(Life::new());
-    let queries_max = descriptors::reserve(config)?;
+    let query_places = descriptors::reserve(config)?;
     let tls = Tls::new(tls);
     // Most errors of a start are found before a shared address is opened. If the process fails
     // until then, it has taken no traffic of a shared address and has not changed the list of
@@ -101,7 +101,7 @@ pub fn run(
     let failed = |what: &str, error: std::io::Error| {
         StartError::new(what, format!("cannot start: {error}"), RAISE_LIMITS)
     };
-    let resolver = match Resolver::start(&config.name_servers, queries_max) {
+    let resolver = match Resolver::start(&config.name_servers, query_places) {
         Ok(resolver) => Some(resolver),
         // Without a resolver, a process can still serve calls, because all back ends have
         // addresses.
@@ -128,6 +128,7 @@ pub fn run(
     let environment = Environment {
         before: predecessor::read(state_dir),
         message_memory: Some(memory::available() / 4),
+        query_places: Some(query_places),
         start: begun,
         ..environment
     };
@@ -232,7 +233,8 @@ pub fn run(
         .map_err(|error| failed("reloads", error))?;
     let listeners = groups.iter().map(|group| (group.transport(), group.local())).collect();
     tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
-    for warning in wiring::buffer_warnings(config, &groups) {
+    let warnings = wiring::buffer_warnings(config, &groups).into_iter();
+    for warning in warnings.chain(descriptors::query_warning(config, query_places)) {
         tell(Event::Observed(Observation::now(format!("warning: {warning}"))));
     }
     let mut finish = Finish::Drained(Duration::ZERO);
@@ -334,6 +336,7 @@ fn environment(
         removed: gone,
         before: None,
         message_memory: None,
+        query_places: None,
         start: Duration::ZERO,
     })
 }

@@ -42,9 +42,6 @@ const DOUBLINGS_MAX: u32 = 5;
 /// Maximum time to wait for the answer to a query.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
-/// Maximum number of queries without an answer. Further queries are delayed.
-pub(crate) const ASKED_MAX: usize = 64;
-
 /// The host names of back ends and the domains that a shard resolves.
 pub(crate) struct Names {
     /// Transport of each listener, and the type of the address records that it can reach: A if its
@@ -55,6 +52,8 @@ pub(crate) struct Names {
     asks: bool,
     /// Number of queries without an answer.
     asked: usize,
+    /// Maximum number of queries without an answer. Further queries are delayed.
+    asked_max: usize,
     /// Time at which the next query is to be sent, or at which a query without an answer has
     /// failed.
     next: Option<Timestamp>,
@@ -99,6 +98,7 @@ impl Names {
             entries: Vec::new(),
             asks: settings.shard == 0,
             asked: 0,
+            asked_max: settings.queries.backends,
             next: None,
             queries: VecDeque::new(),
             questions: 0,
@@ -224,7 +224,7 @@ impl Names {
         std::mem::replace(&mut self.moves_seen, moves) != moves
     }
 
-    /// Sends due queries while fewer than [`ASKED_MAX`] are pending, and sets the time of the next
+    /// Sends due queries while fewer than `asked_max` are pending, and sets the time of the next
     /// query.
     fn ask(&mut self, now: Timestamp) {
         if !self.asks {
@@ -232,7 +232,7 @@ impl Names {
         }
         for entry in &mut self.entries {
             let State::Due(at) = entry.state else { continue };
-            if at <= now && self.asked < ASKED_MAX {
+            if at <= now && self.asked < self.asked_max {
                 self.questions += 1;
                 let id = QueryId(self.questions);
                 entry.state = State::Asked(id, now + ANSWERS_WITHIN);
@@ -241,7 +241,7 @@ impl Names {
                 self.queries.push_back(Query { id, question });
             }
         }
-        let has_room = self.asked < ASKED_MAX;
+        let has_room = self.asked < self.asked_max;
         let next = |entry: &Entry| match entry.state {
             State::Asked(_, until) => Some(until),
             State::Due(at) => has_room.then_some(at),

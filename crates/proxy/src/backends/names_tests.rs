@@ -6,6 +6,7 @@ use tidegate_world::{Question, SrvRecord, Transport};
 
 use super::*;
 use crate::keys::Secret;
+use crate::settings::queries::QueryLimits;
 use crate::settings::{Listener, PoolSettings};
 use crate::testing::at_s as at;
 
@@ -236,11 +237,13 @@ fn a_name_without_addresses_of_one_family_is_asked_for_the_other() {
 
 #[test]
 fn the_number_of_pending_queries_is_limited() {
-    let hosts: Vec<String> = (0..ASKED_MAX + 3).map(|i| format!("host-{i}.example")).collect();
+    let queries = QueryLimits { backends: 16, ..QueryLimits::MAX };
+    let hosts: Vec<String> = (0..19).map(|i| format!("host-{i}.example")).collect();
     let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
-    let (mut names, pool) = names_of(&hosts);
+    let (_, pool) = names_of(&hosts);
+    let mut names = Names::new(&Settings { queries, ..settings(&pool) });
     let first = asked(&mut names, at(0));
-    assert_eq!(first.len(), ASKED_MAX);
+    assert_eq!(first.len(), 16);
     assert_eq!(names.poll_timeout(), Some(at(20)), "there is no room before");
     answer(&mut names, at(1), first[0].0, &found(&[1], 60));
     let next: Vec<_> = std::iter::from_fn(|| names.poll_query()).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::rfc7339_client::{OFFER, calls, obeying, telling, value};
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, Script, Sent, address, request};
 use tidegate_balance::{Backend, Endpoint, GENERATIONS_MAX, Named, Policy, Pool};
-use tidegate_proxy::{Choice, DropReason, Listener, Mode, Obedience, PoolSettings};
+use tidegate_proxy::{Choice, DropReason, Listener, Mode, Obedience, PoolSettings, QueryLimits};
 use tidegate_world::{
     Core, NaptrRecord, Query, QueryAnswer, QueryId, Question, RecordType, SrvRecord, Transport,
 };
@@ -265,6 +265,21 @@ fn no_more_requests_wait_than_there_may_be() {
     assert_eq!(statuses, vec!["503"; 1100 - 512]);
     let sent = answer(&mut s, &[], &[("example.org", [203, 0, 113, 1])]);
     assert_eq!(sent.len(), 512, "all go on");
+}
+
+/// More queries would wait in the resolver, and there they would delay those of other shards.
+#[test]
+fn a_shard_sends_no_more_queries_than_have_places() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.queries = QueryLimits { requests: 2, ..QueryLimits::MIN };
+    });
+    for i in 0..5 {
+        let text = call("INVITE", &format!("sip:carol@silent-{i}.example"));
+        let text = text.replace("z9hG4bK-c", &format!("z9hG4bK-{i}"));
+        s.send(BACKEND_A, &text.replace("Call-ID: c", &format!("Call-ID: {i}")));
+    }
+    assert_eq!((outcome(&s.counters.parked), outcome(&s.counters.resolution.asked)), (5, 0));
+    assert_eq!(std::iter::from_fn(|| asked(&mut s)).count(), 2);
 }
 
 /// A back end calls from its `sources` before its own name has been resolved. So requests of the

@@ -58,7 +58,8 @@ impl Head {
     /// Encodes the head for the beginning of a file whose slots have this `layout`.
     pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
         let Self { program, configuration, listeners, environment, seed, keys } = self;
-        let Environment { egress_routes, removed, before, message_memory, start } = environment;
+        let Environment { egress_routes, removed, before, message_memory, query_places, start } =
+            environment;
         let route = |route: &EgressRoute| json!([route.to.to_string(), route.listener]);
         let egress_routes: Value = egress_routes.iter().map(route).collect();
         let text = json!({
@@ -68,6 +69,7 @@ impl Head {
             "egress_routes": egress_routes,
             "removed": removed,
             "message_memory": message_memory,
+            "query_places": query_places,
             "seed": seed.0,
             "before": before.map(|seed| seed.0),
             "base": to_hex(&keys.base.0),
@@ -139,6 +141,7 @@ impl Head {
         let environment = Environment {
             egress_routes: list("egress_routes").iter().map(route).collect::<Option<_>>()?,
             message_memory: value["message_memory"].as_u64().map(|bytes| bytes as usize),
+            query_places: value["query_places"].as_u64().map(|places| places as usize),
             start: Duration::from_nanos(value["start"].as_u64()?),
             before: value["before"].as_u64().map(Seed),
             removed: list("removed").iter().map(listener).collect::<Option<_>>()?,

@@ -60,6 +60,7 @@ fn head() -> Head {
             egress_routes: vec![EgressRoute { to: "2001:db8::/32".parse().unwrap(), listener: 1 }],
             before: Some(Seed(7)),
             message_memory: Some(1 << 30),
+            query_places: Some(100),
             start: std::time::Duration::from_nanos(1_790_000_000_123_456_789),
             removed: vec!["192.0.2.7:5060".parse().unwrap()],
         },
