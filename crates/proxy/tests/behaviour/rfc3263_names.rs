@@ -189,6 +189,27 @@ fn a_restriction_also_applies_to_the_further_addresses_of_a_name() {
     }
 }
 
+/// The first address of a name is not left out, because without transactions another choice would
+/// lead a CANCEL to another server.
+///
+/// RFC 3261 §16.11: "In particular, a retransmitted request MUST be forwarded to the same destination
+/// each time it is processed. Furthermore, CANCEL and non-Routed ACK requests MUST generate the same
+/// choice as their associated INVITE."
+#[test]
+fn a_restriction_at_the_first_address_of_a_name_rejects_the_request() {
+    let mut s = obeying(Mode::Transaction);
+    for told in calls(&mut s, "a", 2).into_iter().flatten() {
+        let response = telling(&told, "486 Busy Here", &value("loss", 100, 1));
+        s.send(&told.to.to_string(), &response);
+    }
+    s.send(BACKEND_A, &call("INVITE", "sip:carol@example.org"));
+    let servers = [(10, "one.example.org", 5070), (20, "two.example.org", 5071)];
+    let hosts = [("one.example.org", [10, 0, 0, 2]), ("two.example.org", [203, 0, 113, 1])];
+    let sent = answer(&mut s, &servers, &hosts);
+    assert!(forwarded(sent.clone()).is_empty(), "{sent:?}");
+    assert!(sent.iter().any(|sent| sent.start().starts_with("SIP/2.0 503")), "{sent:?}");
+}
+
 #[test]
 fn a_name_that_leads_nowhere_is_not_found_and_a_silent_dns_is_a_timeout() {
     for script in [Script::new, Script::stateful] {
