@@ -3,7 +3,7 @@
 import unittest
 from typing import Any
 
-from tidegate_bench.demonstrations.costs import fraction, here
+from tidegate_bench.demonstrations.costs import fraction, here, kernel_drop, swapped_gate
 
 
 def run(t_a: float, t_d: float) -> dict[str, Any]:
@@ -24,6 +24,22 @@ class HereTest(unittest.TestCase):
         runs = [run(10, 2), run(7, 1)]
         runs[1]["costs"]["core"]["dropping"]["fraction"] += 0.01
         self.assertFalse(here(runs).held)
+
+
+class KernelDropTest(unittest.TestCase):
+    def test_the_drop_by_the_kernel_must_cost_less(self) -> None:
+        def way(sender: float, reader: float) -> dict[str, Any]:
+            return {"sender": {"median_us": sender}, "reader": {"median_us": reader}}
+
+        # Sending includes the work of the kernel, so it costs more if the kernel drops the message.
+        run = {"costs": {"gate": {"read": way(2, 1.5), "shed": way(3, 0)}}}
+        seen = kernel_drop([run])
+        self.assertTrue(seen.held)
+        self.assertIn("3.50 µs if Tidegate reads the message, 3.00 if", seen.numbers)
+        swapped_gate(run)
+        self.assertFalse(kernel_drop([run]).held)
+        run["costs"]["gate"]["shed"] = run["costs"]["gate"]["read"]
+        self.assertFalse(kernel_drop([run]).held)
 
 
 if __name__ == "__main__":
