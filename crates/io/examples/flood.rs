@@ -43,10 +43,10 @@ struct Arguments {
     #[arg(long)]
     target: SocketAddr,
     /// Calls a second
-    #[arg(long = "rate")]
+    #[arg(long = "rate", value_parser = parse_positive)]
     rate_cps: f64,
     /// Duration of the load
-    #[arg(long)]
+    #[arg(long, value_parser = parse_positive)]
     seconds: f64,
     /// The address from which the example sends
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
@@ -54,6 +54,11 @@ struct Arguments {
     /// The URI that the example calls. Without this option it calls a user at the target
     #[arg(long)]
     uri: Option<String>,
+}
+
+fn parse_positive(text: &str) -> Result<f64, &'static str> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
+    number.ok_or("not a number above 0")
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
