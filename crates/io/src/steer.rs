@@ -466,8 +466,9 @@ impl Program {
         }
     }
 
-    /// Adds instructions that set `X` to the highest hash that the shard sheds, and then take one
-    /// of the returned [jumps](Self::jump). If the shard sheds no hash, none of the jumps is taken.
+    /// Adds instructions that set `X` to the highest hash at which the shard sheds a datagram, and
+    /// then jump. Returns the [jumps](Self::jump). If the shard sheds nothing, the program takes
+    /// none of them.
     fn load_threshold(&mut self, thresholds: &[u64]) -> Vec<usize> {
         let is_same = thresholds.windows(2).all(|pair| pair[0] == pair[1]);
         if !is_same {

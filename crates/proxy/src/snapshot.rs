@@ -60,7 +60,7 @@ pub(crate) struct Snapshot {
     start: Duration,
     /// The overload restrictions that next hops have requested.
     pub(crate) next_hops: NextHops,
-    /// Buffers for written messages.
+    /// Buffers into which outgoing messages are written.
     pub(crate) buffers: Pool,
 }
 

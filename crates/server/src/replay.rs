@@ -64,7 +64,8 @@ fn check(head: &Head, config: &Config) -> Result<(), Unreadable> {
     }
     Err(Unreadable::Corrupt(
         0,
-        "the listeners or shards in the head are not those of the recorded configuration",
+        "the head of the recording does not list one address for each listener, or the recorded \
+         configuration has several shards",
     ))
 }
 

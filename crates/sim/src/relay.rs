@@ -78,7 +78,8 @@ pub struct RelayCounts {
 /// its direction.
 pub struct Relay {
     settings: RelaySettings,
-    /// The client for each address in `backs` that is in use.
+    /// The clients, in the order of their first packets. The relay sends the packets of client `i`
+    /// from the address `settings.backs[i]`.
     clients: Vec<SocketAddr>,
     channels: [Channel; 2],
     under_way: Calendar<(Direction, Transmit)>,

@@ -28,7 +28,7 @@ macro_rules! header_names {
                 }
             }
 
-            /// Returns the compact form, a lower-case letter, or `None` if the name has none.
+            /// Returns the compact form (a lower-case letter), or `None` if the name has none.
             pub const fn compact(self) -> Option<u8> {
                 match self {
                     $($(Self::$variant => Some($compact.as_bytes()[0]),)?)*

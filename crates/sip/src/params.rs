@@ -42,7 +42,7 @@ impl<'a> Params<'a> {
         Self { text }
     }
 
-    /// Returns the whole list, from the first semicolon on, or empty if there is none.
+    /// Returns the text of the list. It is empty or begins with the first semicolon.
     pub fn text(&self) -> &'a [u8] {
         self.text
     }

@@ -73,7 +73,7 @@ enum Command {
         /// Address of the source. For IPv6, any address in its /64 network
         address: std::net::IpAddr,
     },
-    /// Show the keys for the tokens in Record-Route, without the secrets
+    /// List the keys for the tokens in Record-Route (number, role and age), without secret values
     Keys,
     /// Make a new key for the tokens in Record-Route. Tidegate uses it after `key_settle_s` seconds
     Rotate,
@@ -81,8 +81,8 @@ enum Command {
 
 #[derive(clap::Args)]
 struct LawArgs {
-    /// Name of the law (`curl http://127.0.0.1:8060/laws` lists the names). With --shadow also
-    /// `off`
+    /// Name of the law (`curl http://127.0.0.1:8060/laws` lists the names). With --shadow, `off`
+    /// ends the shadow law
     name: String,
 
     /// A parameter of the law. The other parameters get their defaults

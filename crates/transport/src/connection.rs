@@ -96,7 +96,7 @@ pub(crate) struct Connection {
     pub(crate) is_idle: bool,
     /// True if another shard has sent a request on this connection.
     pub(crate) serves_others: bool,
-    /// True if a request was handed to the driver on this connection.
+    /// True if a request was handed to the driver to be sent on this connection.
     pub(crate) has_carried_request: bool,
     /// Bytes handed to the driver for this connection since it last reported that it had sent all
     /// bytes.

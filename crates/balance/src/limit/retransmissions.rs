@@ -63,8 +63,8 @@ const TRIP: f64 = 3.0 * TARGET;
 const K_P: f64 = 0.3;
 /// The integral gain of the PI controller, per second.
 const K_I: f64 = 1.0;
-/// The longest interval that counts in one step of the controller, in seconds. So a step after a
-/// pause is no larger than a step of a second.
+/// The longest duration of an interval that the controller uses, in seconds. A longer interval
+/// counts as this long, so a pause does not cause a large step.
 const STEP_MAX_S: f64 = 1.0;
 /// Minimum time of the quickest response in an interval at which retransmissions count as
 /// redundant.

@@ -30,12 +30,11 @@ static LOW: Param = Param::whole("low_water", "calls", 450.0, 0, 1_000_000)
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "asterisk",
-    summary: "rejects new work when the queue reaches a high watermark, until it falls to a \
-              watermark just below",
+    summary: "rejects new work from the moment the queue reaches a high watermark until the queue \
+              has fallen to a slightly lower one",
     source: "Asterisk, taskprocessor.c, pjsip_distributor.c",
-    doc: "Rejects all new work from the moment the queue reaches `high_water` until it has fallen \
-          to `low_water`. Asterisk then drops requests over UDP. For the same behaviour, set \
-          `disposal = \"drop\"`.",
+    doc: "The watermarks are `high_water` and `low_water`. While Asterisk is overloaded, it drops \
+          requests over UDP. For the same behaviour, set `disposal = \"drop\"`.",
     params: &[&BUFFER, &HIGH, &LOW],
     check: |values| {
         let [low, high, buffer] = [&LOW, &HIGH, &BUFFER].map(|param| values.of(param));

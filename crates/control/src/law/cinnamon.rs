@@ -52,8 +52,8 @@ static K_P: Param = Param::real("k_p", "1", 0.1, 0.0, 100.0).doc("Proportional g
 static K_I: Param = Param::real("k_i", "1/s", 1.4, 0.001, 100.0).doc("Integral gain.");
 
 static LIMIT_MAX: Param = Param::real("limit_max", "calls", 1000.0, 1.0, 1_000_000.0).doc(
-    "The largest number of places for calls in flight. The law adjusts the number of places to the \
-     latency.",
+    "The largest value of the limit for waiting calls. The law adjusts the limit to the latency, \
+     but never below 1.",
 );
 
 pub(crate) static ENTRY: Entry = Entry {
@@ -61,11 +61,13 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "rejects calls of low rank, by a PI controller of the calls that enter and leave the \
               queue",
     source: "Uber, PID Controller for Cinnamon and Cinnamon Auto-Tuner, 2023",
-    doc: "A call that has waited for `timeout` is rejected when its turn comes. Every `t_c` after \
-          the first such call, the law computes e = (calls that entered the queue − calls that left \
-          it − free places)/(calls that left it). It then rejects calls with a rank below `k_p`·e + \
-          `k_i`·∫e. A place is room for one call in flight. The law adjusts the number of places to \
-          the latency.",
+    doc: "A call that has waited for `timeout` is rejected when its turn comes. The law adjusts a \
+          limit for waiting calls to the latency. The free places are this limit minus the waiting \
+          calls, and at least 0. Each call has a rank, a random number from 0 to 1. After a call \
+          has waited for `timeout` or has found the queue full, the law computes every `t_c` the \
+          error e = (calls that entered the queue − calls that left it − free places)/(calls that \
+          left it). It rejects calls with a rank below `k_p`·e + `k_i`·∫e, and stops when ∫e is 0 \
+          again.",
     params: &[&TIMEOUT, &INTERVAL, &K_P, &K_I, &LIMIT_MAX],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -29,11 +29,10 @@ static LOW: Param = Param::whole("lo_wm", "calls", 400.0, 0, 1_000_000)
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "ohta",
-    summary: "rejects new work when the queue reaches a high watermark, until it falls to a low \
-              one",
+    summary: "rejects new work from the moment the queue reaches a high watermark until the queue \
+              has fallen to a low one",
     source: "paper 001 §4.2, after Ohta 2006; paper 002 §4.3 (threshold rejection)",
-    doc: "Rejects all new work from the moment the queue reaches `hi_wm` until it has fallen to \
-          `lo_wm`.",
+    doc: "The watermarks are `hi_wm` and `lo_wm`.",
     params: &[&BUFFER, &HIGH, &LOW],
     check: |values| {
         let ordered = values.of(&LOW) < values.of(&HIGH) && values.of(&HIGH) <= values.of(&BUFFER);

@@ -9,11 +9,11 @@ use super::shape::Wrong;
 /// The location of a server, from the `uri` of a back end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
-    /// At an address.
+    /// An IP address and a port.
     Address(SocketAddr),
-    /// At the addresses of a host name, which are found by resolving it.
+    /// A host name and a port. Resolving the name gives the addresses.
     Name(HostPort),
-    /// At the servers that the DNS lists for this domain (RFC 3263). The domain is in lower case.
+    /// A domain, in lower case. The DNS lists its servers (RFC 3263).
     Domain(String),
 }
 

@@ -1,4 +1,5 @@
-//! Generates `docs/configuration.md` from the definitions of keys that the reader also uses.
+//! Generates `docs/configuration.md` from the definitions of the keys. The code that reads a
+//! configuration file uses the same definitions.
 
 use std::fmt::Write;
 

@@ -349,7 +349,7 @@ impl fmt::Display for NotRotated {
             ),
             Self::Clock(now) => write!(
                 f,
-                "the clock shows a time before 2026 ({} s after the beginning of 1970): set the clock",
+                "the clock shows a time before 2026 (Unix time {}); set the clock",
                 now.as_secs()
             ),
         }

@@ -118,9 +118,9 @@ table! {
     /// PEM files with the private keys, in the same order as the certificates.
     private_keys("private_key"): Vec<PathBuf> | None = PEM_FILES, Means("none. The key is required with `tls` and `wss`"),
         only(&FOR_TLS), reload(Reload::Live);
-    /// A PEM file with the certificates of the authorities that sign the certificates of clients.
-    /// With this key, Tidegate asks clients for a certificate (mutual TLS). `client_certificate`
-    /// decides whether they must present one.
+    /// A PEM file with the CA certificates that verify the certificates of clients. With this key,
+    /// Tidegate asks clients for a certificate (mutual TLS). `client_certificate` decides whether
+    /// they must present one.
     client_ca: PathBuf | None = PEM_FILE, Means("clients are not asked for certificates"),
         only(&FOR_TLS), reload(Reload::Live);
     /// `required`: every client must present a certificate that an authority in `client_ca` has

@@ -23,8 +23,7 @@ table! {
     /// "tls"`. A reload reads the files again. Existing connections stay open.
     pub static POOL_TLS: "[pool.tls]" 0..=1, NewCalls, [] => PoolTls, PoolTlsDraft;
 
-    /// A PEM file with the certificates of the authorities that may sign the certificates of the
-    /// back ends.
+    /// A PEM file with the CA certificates that verify the certificates of the back ends.
     ca: PathBuf | None = PEM_FILE, Means("the authorities that this machine trusts, in `/etc/ssl/certs/ca-certificates.crt`");
     /// The host name or IP address that the certificates of the back ends must contain.
     server_name: ServerName<'static> | None = Text {

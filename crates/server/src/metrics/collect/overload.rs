@@ -128,9 +128,9 @@ static SOURCES: Family =
     Family::gauge("sources", "Sources among which admitted new work is shared, by bucket");
 static SOURCE_LEVEL: Family = Family::gauge(
     "source_level_cps",
-    "Maximum rate of new work that Tidegate admits from one source, per second, by bucket. It \
-     applies to laws that set a share or a rate. 0 with other laws, while there is no limit, and \
-     while the law admits nothing",
+    "Maximum rate of new work that Tidegate admits from one source, per second, by bucket. The \
+     value is 0 if the law sets neither a share nor a rate, if there is no limit now, or if the \
+     law admits nothing now",
 );
 
 static ALONE: [Number<Gauges>; 19] = [

@@ -35,8 +35,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), default_value_t = 100)]
     calls: u32,
 
-    /// Number of packets for the second measurement, the error of the measured occupancy. A thread
-    /// serves them. A packet comes every 300 µs on average
+    /// Number of packets for measuring the error of the occupancy. One thread serves all of them. A
+    /// packet comes every 300 µs on average
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000), default_value_t = 20_000)]
     packets: u32,
 

@@ -13,9 +13,9 @@ use crate::run::check_highlight;
 /// Write one page with the results of one or several runs
 ///
 /// The page is a single HTML file that loads nothing else. Results of one scenario from simulated
-/// time and from real sockets share the same charts. The command prints the differences between the
-/// two, and draws them in worlds-goodput.svg and worlds-set-up-delay.svg (and .png) beside the
-/// page.
+/// time and from real sockets share the same charts. The command prints the differences between
+/// simulated time and real sockets, and draws them in worlds-goodput.svg and
+/// worlds-set-up-delay.svg (and .png) beside the page.
 #[derive(clap::Args)]
 pub struct Args {
     /// Result directories of `tidegate-lab run`, such as out/lab/overload-local

@@ -38,9 +38,9 @@ pub struct Args {
     #[arg(long)]
     quick: bool,
 
-    /// Run only the claim with this name. If there is none, run all claims whose names begin with
-    /// it, such as 001. The record names the last commit as the program's, so build the program
-    /// first (`make programs`)
+    /// Run only the claim with the name ID. If no claim has this name, run all claims whose names
+    /// begin with ID, such as 001. The record names the last commit as the source of the program,
+    /// so build the program first (`make programs`)
     #[arg(long, value_name = "ID")]
     row: Option<String>,
 

@@ -20,8 +20,8 @@ use crate::signals::cancelled_by_signal;
 /// Compare all laws in all scenarios of a directory, in simulated time
 ///
 /// A path is a set of values for `decide`, `queue` and `disposal`. All laws run on the path of the
-/// scenario. Some laws also run on their own path, that of the paper or program where they come
-/// from. The difference between the paths comes from a cheaper rejection or another queue, not from
+/// scenario. Some laws also run on their own path: the path of the paper or program from which they
+/// come. The difference between the paths comes from a cheaper rejection or another queue, not from
 /// the law. The report has no difference for a law that also has other parameters on its own path.
 /// All laws get the same calls. For each scenario the command prints the law with the highest
 /// goodput, the laws whose goodput is not significantly lower, and the default law.

@@ -28,7 +28,8 @@ const FROM_MAX: usize = 64;
 ///
 /// The leader sends a plan: a command, and the follower's part of the load. The follower offers
 /// this part at the same time as the other followers, sends the results to the leader, and waits
-/// for the next plan. SIGTERM or SIGINT ends it. If it loses the leader, it stops the calls.
+/// for the next plan. SIGTERM or SIGINT ends the follower. If the follower loses the leader, it
+/// stops the calls.
 ///
 /// A plan can make this machine send traffic to any address. So the follower accepts plans only
 /// from this machine, unless --from names other addresses. The connection is neither encrypted nor

@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', required = true)]
     followers: Vec<String>,
 
-    /// Write all results to FILE as JSON, including those of each follower
+    /// Write all results to FILE as JSON, including the results of each follower
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 

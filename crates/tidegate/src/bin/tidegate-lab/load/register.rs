@@ -72,8 +72,8 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     deadline: Duration,
 
-    /// Duration of the warm-up in seconds. The report shows the response times also without the
-    /// registrations of the warm-up
+    /// Duration of the warm-up in seconds. The report shows the response times twice, with and
+    /// without the registrations of the warm-up
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     warm_up: Duration,
 
@@ -86,8 +86,8 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_slack, default_value = "0.2")]
     slack: Duration,
 
-    /// Transport of all requests: udp, tcp, tls, ws or wss [default: that of the target's URI, or
-    /// udp]
+    /// Transport of all requests: udp, tcp, tls, ws or wss [default: the transport in the target's
+    /// URI, or udp]
     #[arg(long, value_name = "T", value_parser = parse_transport)]
     transport: Option<Transport>,
 

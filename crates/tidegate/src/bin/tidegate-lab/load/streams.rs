@@ -36,8 +36,8 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 /// The certificates of both sides.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct TlsArgs {
-    /// PEM file with the certificates of the authorities that sign the certificates of peers over
-    /// TLS [default: the authorities that this machine trusts]
+    /// PEM file with the CA certificates that verify TLS peers [default: the CAs that this machine
+    /// trusts]
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 

@@ -91,8 +91,9 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     deadline: Duration,
 
-    /// Duration of the warm-up in seconds. The report shows the calls set up in time, the set-up
-    /// delay, the rejected calls and the retransmitted INVITEs also without those of the warm-up
+    /// Duration of the warm-up in seconds. The report shows four results twice, with and without
+    /// the calls of the warm-up: the calls set up in time, the set-up delay, the rejected calls and
+    /// the retransmitted INVITEs
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     warm_up: Duration,
 
@@ -131,8 +132,8 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: Option<SocketAddr>,
 
-    /// Transport of all requests: udp, tcp, tls, ws or wss [default: that of the target's URI, or
-    /// udp]
+    /// Transport of all requests: udp, tcp, tls, ws or wss [default: the transport in the target's
+    /// URI, or udp]
     #[arg(long, value_name = "T", value_parser = parse_transport)]
     transport: Option<Transport>,
 
