@@ -140,6 +140,7 @@ impl<'a> Message<'a> {
 
 /// Returns true if the parameters after an address are well-formed, and at most one of them is a
 /// tag.
+#[inline(never)]
 fn has_one_tag(address: &NameAddr<'_>) -> bool {
     address.params.is_well_formed() && !address.params.repeats("tag")
 }

@@ -316,9 +316,16 @@ impl<'a> Via<'a> {
     /// 4475 §3.1.2.1: 400 to a Via of `SIP/2.0/UDP 192.0.2.15;;,;,,`.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
-        let repeats =
-            || ["branch", "received", "rport"].iter().any(|name| self.params.repeats(name));
-        !self.is_usual && (!is_sip_2(self.element) || !self.params.is_complete() || repeats())
+        !self.is_usual && self.is_unsound()
+    }
+
+    // Kept out of `is_broken`, which is inlined, because few Vias come here.
+    #[inline(never)]
+    fn is_unsound(&self) -> bool {
+        let repeats = |name: &&str| self.params.repeats(name);
+        !is_sip_2(self.element)
+            || !self.params.is_complete()
+            || ["branch", "received", "rport"].iter().any(repeats)
     }
 
     /// Returns true if the branch begins with `z9hG4bK`, so that it is unique (RFC 3261 §8.1.1.7).
