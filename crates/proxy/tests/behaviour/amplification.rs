@@ -116,6 +116,27 @@ fn rfc3261_13_3_1_4_a_2xx_is_repeated_little_to_a_source_that_never_acknowledges
     }
 }
 
+/// The 100 of the next proxy is lost. Its transaction began later than the call here, so its 408 comes
+/// when the call has ended without a response (RFC 3261 §17.1.1.2, Timer B). §17.2.1: it is
+/// retransmitted ten times in 32 s.
+#[test]
+fn the_408_of_a_proxy_that_seemed_silent_is_repeated_little() {
+    let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = Mode::Stateless);
+    let text = short("c1");
+    let mut sent = s.send(VICTIM, &text);
+    let request = out(&sent).remove(0);
+    s.pass(Duration::from_secs(33));
+    for _ in 0..11 {
+        s.pass(Duration::from_secs(2));
+        sent.extend(s.send(BACKEND_A, &request.answer("408 Request Timeout")));
+    }
+    let factor = bytes_to(&sent, VICTIM) as f64 / text.len() as f64;
+    assert!(factor < 6.0, "{factor}");
+    assert_eq!(s.counters.responses_withheld.get(), 9);
+    s.pass(Duration::from_secs(40));
+    assert_eq!(s.live(), (0, 0));
+}
+
 /// Without transactions the server retransmits its rejection (RFC 3261 §17.2.1, Timer G), ten times
 /// in 32 s. The call does not remember that the first INVITE was part of it.
 #[test]

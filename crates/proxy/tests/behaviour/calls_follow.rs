@@ -190,7 +190,7 @@ fn a_full_table_rejects_new_calls_only() {
 }
 
 #[test]
-fn a_call_that_nobody_answers_is_forgotten_when_its_timer_fires() {
+fn a_call_that_nobody_answers_ends_when_its_timer_fires() {
     let mut script = Script::new();
     script.one(CALLER, &invite("a"));
     let published =
@@ -198,7 +198,18 @@ fn a_call_that_nobody_answers_is_forgotten_when_its_timer_fires() {
     assert_eq!((counts(&script)[0], published(&script)), ((1, 175), (1, 1)));
     // 64·T1, RFC 3261 §17.1.1.2.
     script.pass(Duration::from_secs(32));
-    assert_eq!((counts(&script)[0], published(&script)), ((0, 0), (0, 0)));
+    // The entry is kept for late rejections.
+    assert_eq!((counts(&script)[0], published(&script)), ((0, 0), (1, 0)));
+    script.pass(Duration::from_secs(32));
+    assert_eq!(published(&script), (0, 0));
+    assert_eq!(script.proxy.poll_timeout(), None);
+}
+
+#[test]
+fn the_entry_of_a_registration_is_kept_for_64_t1_only() {
+    let mut script = Script::new();
+    script.one(CALLER, &request("REGISTER", "sip:192.0.2.1", "r", 1, ""));
+    script.pass(Duration::from_secs(32));
     assert_eq!(script.proxy.poll_timeout(), None);
 }
 

@@ -262,10 +262,17 @@ impl Call {
     }
 
     /// Removes open transactions that have timed out. Stops waiting for the ACK if its deadline has
-    /// passed.
+    /// passed. Ends a call whose INVITE got no final response in time.
+    ///
+    /// The entry of such a call is kept for the rejection of the next proxy, whose transaction
+    /// times out later than this one. RFC 3261 §17.2.1: the rejection is retransmitted for 64·T1.
     pub(in crate::dialog::calls) fn expire(&mut self, now: Timestamp) {
         self.open.retain(|open| open.until > now);
         self.free_open();
+        let is_trying = self.phase == Phase::Trying && self.counted.is_some();
+        if is_trying && self.deadline <= now {
+            self.finish(now);
+        }
         if self.ack_due <= now {
             self.ack_due = Timestamp::NEVER;
         }

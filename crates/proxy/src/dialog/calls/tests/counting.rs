@@ -148,6 +148,8 @@ fn every_ending_releases_the_counts() {
     t.request(call, Method::Invite, 1);
     t.pass(TRANSACTION_MAX);
     assert_eq!(t.counts(), (0, 0, 0));
+    assert_eq!(t.calls.find(3), Some(call), "kept for a rejection of the next proxy");
+    t.pass(TRANSACTION_MAX);
     assert_eq!(t.calls.find(3), None);
 
     // Nobody answers the BYE.
