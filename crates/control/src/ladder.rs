@@ -42,32 +42,10 @@
 //!
 //! # Measurements
 //!
-//! `c` is the work taken a second in *busy* periods, which have at most 10 % idle time, divided by
-//! the part of this time that was neither idle nor spent on rejecting. Before the first busy period
-//! `c` is unknown, and only overflow leads to drops. If more work is taken a second in any other
-//! period, `c` rises to this rate. While the ladder drops packets and the processor has idle time,
-//! `c` grows, because the last busy period may have been a slow one. It grows at most to the work
-//! that the server would take with all of its CPU time: the work taken for each second of CPU time,
-//! times the CPU time of a busy period. Idle time does not show the capacity: a process with a CPU
-//! quota works fast and then stands still, so it has idle time even when its quota is used up.
-//!
-//! `λ` is the rate of first packets, without retransmissions. It includes all packets that the
-//! kernel cannot distinguish from new work. Each packet has a mark: a hash of its source address
-//! and its first bytes, which all copies of a request share. The packets with the lowest marks are
-//! dropped. A mark is *fresh* if its packets have not been dropped for a while.
-//! Packets with fresh marks are first packets. Their number divided by the part of the marks that
-//! is fresh is `λ`. A packet does not count if the ladder began to drop its mark while the packet
-//! waited in a buffer. `λ` is never set above the rate of all arrivals, because many copies of one
-//! packet say nothing about other marks. `λ` follows small changes within seconds, and a change to
-//! less than half or more than one and a half times the rate within three periods. For some periods
-//! after the share fell, late packets delay the reading of the fresh ones, so fewer fresh packets
-//! are counted. If `λ` followed their number at once, the share would fall further. The end of a
-//! flood shows in the number of all packets, read or dropped.
-//!
-//! The *standing wait* is the shortest time in a period that a message waited in a receive buffer.
-//! It is measured for datagrams and for messages on connections separately. While it falls, more
-//! packets are read than arrive. So the packets that were read in a period of length `T` count as
-//! those of the time `T − Δw`, where `Δw` is the change of the standing wait.
+//! Each packet has a *mark*: a hash of its source address and its first bytes. The packets with the
+//! lowest marks are dropped. [`measurements`] describes how `c` and `λ` are measured, and the
+//! *standing wait*: the time that every message waits in the receive buffers. [`shares`] describes
+//! how `p` changes, and the *late* callers, whose earlier packets were dropped.
 //!
 //! A sender can find a packet whose mark passes, and vary only bytes that the mark does not cover.
 //! So if more than 16 packets of a period have the same mark, this mark is *hot*, and all its
@@ -123,27 +101,6 @@
 //! some periods and not in others. It then ignores an overflow of up to twice this size for about
 //! ten seconds, and tries again.
 //!
-//! # Callers that come late
-//!
-//! If `p` falls, retransmissions of callers that were dropped before pass. These callers have
-//! called during the last half minute, and send up to seven times as many packets as the new
-//! callers. New callers with the same marks cannot be distinguished from them. If the
-//! retransmissions were admitted like other packets, they would take the places of callers that are
-//! in time, and would count in the measured load. So packets whose marks were dropped until
-//! recently are *late*: the [gate](crate::Gate) admits them only while few others wait, and rejects
-//! them otherwise. The rejection ends their retransmissions. A mark that was dropped for a time is
-//! late for this time plus T1, and for at most 16 s (RFC 3261 §17.1.1.2: the pause before each copy
-//! is at most T1 longer than the time since the first copy). A REGISTER is late for at most 4 s,
-//! because its copies come at least every T2 (§17.1.2.2).
-//!
-//! `p` has 65 levels. Each level passes a tenth less than the level before. `p` rises at once to
-//! the required level if an eighth less should pass, and rejecting takes more than the budget,
-//! buffers overflow or the standing wait is too long. `p` falls if a fifth more should pass, or if
-//! everything should pass. It falls only while none of these three is the case, and by one level a
-//! period, because each fall lets late callers through. It falls by four levels if rejecting takes
-//! less than a quarter of the budget. If more than half of the period was idle, only the rejections
-//! of this period count for this.
-//!
 //! # Messages in streams
 //!
 //! The kernel cannot drop single messages of a TCP connection. So the caller of the ladder drops
@@ -193,9 +150,11 @@ mod division;
 mod dropped;
 mod hot;
 mod incoming;
+mod measurements;
 mod overflow;
 mod period;
 mod rung;
+mod shares;
 mod standing;
 mod target;
 
@@ -203,27 +162,13 @@ use std::time::Duration;
 
 use tidegate_world::{DroppableMethod, Timestamp};
 
-use arrivals::Arrivals;
-use capacity::Capacity;
 pub use division::INVITES_PER_REGISTER;
-use division::passing_parts;
-use dropped::{Dropped, LATE_MAX, LATE_MAX_NON_INVITE, level_for};
 use hot::Hot;
-use incoming::Incoming;
-use overflow::Overflow;
+use measurements::Measurements;
 use period::Period;
 pub use period::Tally;
 pub use rung::{LadderSettings, Rung};
-use target::Target;
-
-/// The part of the budget for rejections that the ladder aims to use while messages are dropped.
-/// The rest of the budget is a margin, so that small changes in the number of rejections do not
-/// change the dropped share.
-const AIM: f64 = 0.4;
-
-/// Time in seconds by which rejecting may exceed its budget before messages are dropped. A law that
-/// oscillates around its target rejects more than the average for some tenths of a second.
-const EXCESS_MAX_S: f64 = 0.05;
+use shares::Shares;
 
 /// Two parts of the budget for rejections. Padding of the answers begins when rejecting takes more
 /// than the first part, and ends when rejecting takes less than the second.
@@ -232,43 +177,14 @@ const PAD: [f64; 2] = [0.5, 0.25];
 /// Time for which a rung must be unnecessary before the ladder steps down from it.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// The ladder reacts if more than this part of the arriving messages found no room in a receive
-/// buffer.
-const OVERFLOW: f64 = 0.01;
-
-/// Initial growth rate of the limit on passing messages (`ceiling`) after an overflow: 10 % a second.
-/// Without a further overflow the rate doubles every second, unless an overflow would also
-/// lose messages of sources that do not cause it.
-const GROWTH: f64 = 0.1;
-
-/// More messages are dropped only if the part of them that should pass is less than this factor
-/// times the part that passes now.
-const RISE: f64 = 1.0 / 1.15;
-
-/// Fewer messages are dropped only if the part of them that should pass is more than this factor
-/// times the part that passes now.
-const FALL: f64 = 1.2;
-
 /// Pairs of a part of the budget for rejections and a number of levels. If rejecting takes at most
 /// this part, the dropped share falls by this number of levels in a period.
 const STEPS: [(f64, usize); 2] = [(0.25, 4), (1.0, 1)];
-
-/// The part of the passing packets that is reserved for packets that are not exempt from drops,
-/// however many exempt packets come.
-const LEFT: f64 = 0.25;
 
 /// A period in which nothing was read is extended if at least this part of it was occupied, up to
 /// [`UNREAD_MAX`] times its length.
 const SERVING: f64 = 0.9;
 const UNREAD_MAX: u32 = 5;
-
-/// If more than this part of a period was idle, the load of earlier periods by rejections does not
-/// matter.
-const ROOM: f64 = 0.5;
-
-/// Number of periods after a change of the dropped share in which the server still reads messages
-/// that arrived before the change.
-const UNSETTLED: u32 = 2;
 
 /// Maximum time in seconds that a period counts for. If a period is longer, the process stood
 /// still.
@@ -278,28 +194,14 @@ const STEP_MAX_S: f64 = 0.2;
 /// that rejecting takes.
 const LOAD_WEIGHT: f64 = 0.3;
 
-/// Weight of the newest period in the average cost of a rejection.
-const COST_WEIGHT: f64 = 0.1;
-
 /// A controller that selects whether work that is not admitted is rejected or dropped unread.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     settings: LadderSettings,
     rung: Rung,
-    /// For each [method](DroppableMethod), the marks whose packets are dropped.
-    dropped: [Dropped; 2],
+    shares: Shares,
     hot: Hot,
-    incoming: Incoming,
-    /// Average seconds of processor time that a rejection takes, or `None` until it is measured.
-    cost: Option<f64>,
-    capacity: Capacity,
-    overflow: Overflow,
-    /// Maximum number of messages a second that may pass, or infinity. It becomes finite after an
-    /// overflow or a long wait in the receive buffers.
-    ceiling: f64,
-    /// Seconds since a receive buffer last overflowed.
-    calm: f64,
-    target: Target,
+    measurements: Measurements,
     /// True if a receive buffer has overflowed since the last decision, or in the period before the
     /// last reading.
     overflows: bool,
@@ -308,16 +210,9 @@ pub struct Ladder {
     is_unread: bool,
     /// Time at which the current rung was last needed.
     needed: Timestamp,
-    /// Time at which the dropped share was last changed.
-    changed: Timestamp,
     /// The time and the counts of the reading at the last decision, or `None` before the first
     /// reading.
     last: Option<(Timestamp, Tally)>,
-    /// The average part of the processor that rejecting takes, or `None` before the first period.
-    load: Option<f64>,
-    /// Time in seconds by which rejecting has exceeded its budget, less the budget that was left
-    /// unused since then.
-    excess_s: f64,
 }
 
 impl Ladder {
@@ -331,22 +226,13 @@ impl Ladder {
         Self {
             settings,
             rung: Rung::Reject,
-            dropped: none_dropped(),
+            shares: Shares::new(),
             hot: Hot::new(),
-            incoming: Incoming::new(),
-            cost: None,
-            capacity: Capacity::new(),
-            overflow: Overflow::default(),
-            ceiling: f64::INFINITY,
-            calm: 0.0,
-            target: Target::new(),
+            measurements: Measurements::new(),
             overflows: false,
             is_unread: false,
             needed: Timestamp::ZERO,
-            changed: Timestamp::ZERO,
             last: None,
-            load: None,
-            excess_s: 0.0,
         }
     }
 
@@ -362,34 +248,35 @@ impl Ladder {
             return;
         }
         self.settings.drops = drops;
-        (self.excess_s, self.ceiling) = (0.0, f64::INFINITY);
+        self.measurements.forget_overload();
         self.hot = Hot::new();
         if self.rung == Rung::Drop {
-            self.dropped = none_dropped();
+            self.shares.clear();
             self.rung = self.rung_without_drops();
         }
     }
 
     /// Sets whether only messages of [heavy](crate::Gate::heavy_sources) sources are dropped.
     pub fn set_targeted(&mut self, is_targeted: bool) {
-        self.target.set(is_targeted);
+        self.measurements.target.set(is_targeted);
     }
 
     /// Returns whether the ladder may drop messages of [heavy](crate::Gate::heavy_sources) sources
     /// only. It may not for a while after the messages of the other sources alone were too many.
     pub fn may_target(&self, now: Timestamp) -> bool {
-        self.target.may_be_heavy_only(now)
+        self.measurements.target.may_be_heavy_only(now)
     }
 
     /// Returns the number of datagrams that reached a receive buffer for each one that found room.
     pub fn arrived_per_read(&self) -> f64 {
-        self.overflow.arrived_per_read()
+        self.measurements.overflow.arrived_per_read()
     }
 
     /// Returns whether messages are dropped now, or will probably be dropped soon, because a buffer
     /// overflows or rejecting takes more than the budget.
     pub fn is_alert(&self) -> bool {
-        self.rung == Rung::Drop || self.settings.drops && (self.overflows || self.excess_s > 0.0)
+        let will_drop = self.overflows || self.measurements.has_excess();
+        self.rung == Rung::Drop || self.settings.drops && will_drop
     }
 
     /// Takes a reading of the server's counts. If a period has passed since the last decision,
@@ -408,13 +295,11 @@ impl Ladder {
         if passed >= self.period_max() {
             self.last = Some((now, tally));
             let mut period = Period::between(&earlier, &tally, passed);
-            let settles = UNSETTLED * self.settings.period;
-            period.overflow = self.overflow.record(now, &period, settles);
             period.exempt_hot(self.hot.end_period(now));
-            self.incoming
-                .standing
-                .end_period(now, self.dropped.iter().any(|dropped| dropped.level() > 0));
-            self.decide(now, &period);
+            let overflows =
+                self.measurements.end_period(now, &mut period, &self.shares, &self.settings);
+            self.shares.expire(now);
+            self.select_rung(now, &period, overflows);
         }
     }
 
@@ -435,19 +320,19 @@ impl Ladder {
 
     /// Returns the share of the packets of a method to drop before they are read, 0 to 1.
     pub fn share(&self, method: DroppableMethod) -> f64 {
-        1.0 - self.dropped[method as usize].passing()
+        self.shares.of(method)
     }
 
     /// Returns whether the marks of packets (hashes of source and first bytes) matter now, because
     /// packets with some marks are dropped, or were dropped recently.
     pub fn tells_marks(&self) -> bool {
-        self.dropped.iter().any(|dropped| dropped.fresh() < 1.0)
+        self.shares.fresh().iter().any(|&fresh| fresh < 1.0)
     }
 
     /// Returns whether no packet of this method with this mark (a hash of its first bytes) was
     /// dropped recently.
     pub fn is_fresh(&self, method: DroppableMethod, mark: u32) -> bool {
-        self.dropped[method as usize].is_fresh(mark)
+        self.shares.is_fresh(method, mark)
     }
 
     /// Records the mark of a packet that was read. To be called for each packet while [marks
@@ -459,7 +344,7 @@ impl Ladder {
 
     /// Records that a message that the ladder may drop waited for `wait` before it was read.
     pub fn record_wait(&self, is_datagram: bool, wait: Duration) {
-        self.incoming.standing.record(is_datagram, wait);
+        self.measurements.incoming.standing.record(is_datagram, wait);
     }
 
     /// Returns the marks whose packets are dropped because too many packets have the same mark, the
@@ -470,12 +355,12 @@ impl Ladder {
 
     /// Returns the processor time of a rejection, or `None` until it is measured.
     pub fn rejection_cost(&self) -> Option<Duration> {
-        self.cost.map(Duration::from_secs_f64)
+        self.measurements.rejection_cost()
     }
 
     /// Returns the part of the processor that rejecting takes, 0 to 1.
     pub fn load(&self) -> f64 {
-        self.load.unwrap_or_default()
+        self.measurements.load()
     }
 
     /// Returns the time of the next reading, or `None` on the first rung. The reading is needed
@@ -485,38 +370,11 @@ impl Ladder {
         Some(since + self.period_max())
     }
 
-    fn decide(&mut self, now: Timestamp, period: &Period) {
-        let mean = self.load.get_or_insert(period.load);
-        *mean += LOAD_WEIGHT * (period.load - *mean);
-        self.cost = match (self.cost, period.cost) {
-            (Some(mean), Some(cost)) => Some(mean + COST_WEIGHT * (cost - mean)),
-            (mean, cost) => mean.or(cost),
-        };
-        self.capacity.measure(period, self.dropped.iter().any(|dropped| dropped.level() > 0));
-        self.incoming.measure(period, &self.dropped);
-        self.target.measure(period);
-        self.dropped.iter_mut().for_each(|dropped| dropped.expire(now));
-        let overflows = period.overflow > OVERFLOW * (period.asked + period.overflow);
-        if overflows {
-            self.calm = 0.0;
-            if self.is_settled(now) {
-                self.ceiling = self.target.passing_after_overflow(period).max(1.0);
-            }
-        } else {
-            self.calm += period.seconds;
-            let hurry = if self.target.loses_others(period) { 1.0 } else { self.calm.exp2() };
-            self.ceiling *= (GROWTH * hurry * period.seconds).exp();
-        }
-        if let Some(part) = self.incoming.standing.passing() {
-            let capacity = self.capacity.per_second();
-            let can_read = period.asked.max(if capacity.is_finite() { capacity } else { 0.0 });
-            self.ceiling = self.ceiling.min(part * can_read).max(1.0);
-        }
+    /// Selects the rung, and on the rung [`Drop`](Rung::Drop) the shares. `overflows` is true if
+    /// receive buffers have overflowed in this `period`.
+    fn select_rung(&mut self, now: Timestamp, period: &Period, overflows: bool) {
         let budget = self.settings.budget;
-        self.target.judge(now, period, overflows, self.can_pass(budget));
-        let seconds = period.seconds.min(STEP_MAX_S);
-        self.excess_s = (self.excess_s + (period.load - budget) * seconds).max(0.0);
-        self.step_up(now, overflows || self.excess_s > EXCESS_MAX_S);
+        self.step_up(now, overflows || self.measurements.exceeds_budget());
         match self.rung {
             Rung::Reject => {}
             Rung::Pad => {
@@ -526,16 +384,8 @@ impl Ladder {
                     self.rung = Rung::Reject;
                 }
             }
-            Rung::Drop => {
-                self.adjust_shares(now, overflows, period);
-            }
+            Rung::Drop => self.adjust_shares(now, period, overflows),
         }
-    }
-
-    /// Returns whether all messages that are read now arrived after the last change of the dropped
-    /// share.
-    fn is_settled(&self, now: Timestamp) -> bool {
-        now.since(self.changed) > UNSETTLED * self.settings.period
     }
 
     fn step_up(&mut self, now: Timestamp, is_too_much: bool) {
@@ -549,56 +399,24 @@ impl Ladder {
         }
     }
 
-    /// Returns, for each method, the largest part of the marks whose callers can all be rejected
-    /// in the part `budget` of the processor time, or served in the rest of it.
-    fn passing_within(&self, budget: f64) -> [f64; 2] {
-        let can_pass = self.can_pass(budget).min(self.ceiling);
-        // Exempt packets must not use all the service and leave none to the other packets.
-        let left = (can_pass - self.incoming.exempt.per_second()).max(LEFT * can_pass);
-        passing_parts(left, self.incoming.arrivals.each_ref().map(Arrivals::per_second))
-    }
-
-    /// Returns how many messages a second can be rejected in the part `budget` of the processor
-    /// time, or served in the rest of it.
-    fn can_pass(&self, budget: f64) -> f64 {
-        let rejectable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
-        (1.0 - budget) * self.capacity.per_second() + rejectable
-    }
-
     /// Changes the shares of datagrams that are dropped, if the changes are large enough.
-    /// `overflows` is true if a receive buffer has overflowed in this `period`.
-    fn adjust_shares(&mut self, now: Timestamp, overflows: bool, period: &Period) {
+    /// `overflows` is true if receive buffers have overflowed in this `period`.
+    fn adjust_shares(&mut self, now: Timestamp, period: &Period, overflows: bool) {
+        let Self { measurements, shares, .. } = self;
         let budget = self.settings.budget;
-        // Dropping more of the messages to which the share applies does not reduce the cost of the
-        // exempt ones.
-        let mean = self.load();
-        let load =
-            if period.idle > ROOM { mean.min(period.load) } else { mean } * self.incoming.subject;
-        let exceeds = overflows || load > budget || self.incoming.standing.passing().is_some();
-        let (all, aimed) = (self.passing_within(budget), self.passing_within(AIM * budget));
-        let steps = STEPS.into_iter().find(|(part, _)| load <= part * budget);
-        for (method, dropped) in self.dropped.iter_mut().enumerate() {
-            let wanted = if all[method] >= 1.0 { 1.0 } else { aimed[method] };
-            let (level, passing) = (dropped.level(), dropped.passing());
-            let next = match steps {
-                _ if exceeds && wanted < RISE * passing => level_for(wanted),
-                Some((_, steps)) if !exceeds && (wanted >= 1.0 || wanted > FALL * passing) => {
-                    level.saturating_sub(steps).max(level_for(wanted))
-                }
-                _ => level,
-            };
-            if next != level {
-                if overflows && next > level {
-                    self.overflow.on_raised(now);
-                }
-                dropped.set_level(now, next);
-                self.changed = now;
-            }
+        let load = measurements.subject_load(period);
+        let waits_too_long = measurements.incoming.standing.passing().is_some();
+        let exceeds = overflows || load > budget || waits_too_long;
+        let falls_by = STEPS.into_iter().find(|(part, _)| load <= part * budget);
+        let falls_by = falls_by.filter(|_| !exceeds).map(|(_, levels)| levels);
+        let has_risen = shares.adjust(now, measurements.passing(budget), exceeds, falls_by);
+        if overflows && has_risen {
+            measurements.overflow.on_raised(now);
         }
-        if self.dropped.iter().any(|dropped| dropped.level() > 0) {
+        if shares.is_any() {
             self.needed = now;
         } else if now.since(self.needed) >= HOLD {
-            (self.ceiling, self.excess_s) = (f64::INFINITY, 0.0);
+            measurements.forget_overload();
             (self.rung, self.needed) = (self.rung_without_drops(), now);
         }
     }
@@ -607,12 +425,6 @@ impl Ladder {
     fn rung_without_drops(&self) -> Rung {
         if self.settings.pads { Rung::Pad } else { Rung::Reject }
     }
-}
-
-/// Returns the state of each method of which nothing is dropped. A client retransmits an INVITE at
-/// longer intervals than any other request.
-fn none_dropped() -> [Dropped; 2] {
-    [Dropped::new(LATE_MAX), Dropped::new(LATE_MAX_NON_INVITE)]
 }
 
 #[cfg(test)]

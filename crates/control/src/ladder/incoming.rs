@@ -1,7 +1,6 @@
 //! The messages that arrive, as far as the messages that are read show them.
 
 use super::arrivals::Arrivals;
-use super::dropped::Dropped;
 use super::period::Period;
 use super::standing::Standing;
 use super::{LOAD_WEIGHT, STEP_MAX_S};
@@ -29,8 +28,9 @@ impl Incoming {
         }
     }
 
-    /// Updates the rates with the counts of a period. `dropped` is the state of each method.
-    pub(super) fn measure(&mut self, period: &Period, dropped: &[Dropped; 2]) {
+    /// Updates the rates with the counts of a period. `fresh_parts` is, for each method, the fraction
+    /// of the marks that is fresh.
+    pub(super) fn measure(&mut self, period: &Period, fresh_parts: [f64; 2]) {
         let seconds = period.seconds.min(STEP_MAX_S);
         let pace = self.standing.pace(period);
         let read = period.read(pace);
@@ -47,7 +47,7 @@ impl Incoming {
             // The method of a packet that was dropped or lost is not known.
             let arrived = (all - fresh[1 - method]).max(0.0);
             // If one packet is sent again and again, its mark tells nothing about other marks.
-            let part = dropped[method].fresh();
+            let part = fresh_parts[method];
             let count = (fresh[method] + datagrams[method] * lost).min(part * arrived);
             arrivals.record(count * seconds, part, arrived * seconds, seconds);
         }

@@ -701,7 +701,7 @@ fn reading_a_backlog_does_not_look_like_a_higher_rate() {
         }
         tally.occupied += Duration::from_millis(100);
     }
-    let rate = ladder.incoming.arrivals[INVITE as usize].per_second();
+    let rate = ladder.measurements.incoming.arrivals[INVITE as usize].per_second();
     assert!((900.0..1_100.0).contains(&rate), "{rate}");
 }
 
