@@ -14,6 +14,7 @@ mod delegate;
 mod flow;
 mod histogram;
 mod load;
+mod network;
 mod packet;
 pub mod param;
 mod query;
@@ -33,6 +34,7 @@ pub use counter::Counter;
 pub use flow::{CloseCause, Connect, ConnectionId, Flow, ShardIndex, Transport};
 pub use histogram::Histogram;
 pub use load::{Load, Work};
+pub use network::Network;
 pub use packet::{Batching, Cause, Failure, QUOTE_MAX, Received, Transmit};
 pub use param::{Kind, PARAMS_MAX, Param, Range, Registry, Values, Wrong};
 pub use query::{
@@ -40,7 +42,7 @@ pub use query::{
     RESOLVE_MAX, RecordType, SrvRecord, VALUE_MAX,
 };
 pub use record::{Entry, Input, Log, Memory, Recorder, replay};
-pub use shedding::{DroppableMethod, Network, Shedding};
+pub use shedding::{DroppableMethod, Shedding};
 pub use slot_table::{Hashed, SlotRef, SlotTable};
 pub use source::{SOURCE_PREFIXES, networks_of, source_of};
 pub use stream::{Purpose, Seed, Stream};
