@@ -9,19 +9,22 @@
 //! route token verifies or the call table knows the dialog by its tags. A To-tag alone proves
 //! nothing.
 
-use std::net::SocketAddr;
+mod peer_flow;
+mod sender;
+
 use std::sync::Arc;
 
-use tidegate_sip::{Method, Scheme, Uri};
-use tidegate_world::{Received, Timestamp, Transport};
+use tidegate_sip::{Method, Scheme};
+use tidegate_world::{Received, Timestamp};
 
+use self::peer_flow::{leads_nowhere, needs_flow, on_flow, peer_of_sender};
+use self::sender::{check_flow, origin_of_sender, proves_receipt};
 use crate::dialog::CallRef;
 use crate::dialog::evidence::Known;
 use crate::message::address_of_record::address_of_record;
-use crate::message::flow_token::RegisteredFlow;
 use crate::message::request::Request;
-use crate::message::token::{PeerFlow, RouteToken};
-use crate::network::{caller_of, canonical, is_inside, may_be_sent_to};
+use crate::message::token::PeerFlow;
+use crate::network::{canonical, may_be_sent_to};
 use crate::rejection::Rejection;
 use crate::resolution::Wanted;
 use crate::routing::in_dialog::in_dialog;
@@ -32,7 +35,6 @@ use crate::routing::target_choice::TargetChoice;
 use crate::settings::Choice;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
-use crate::target::Target;
 use crate::transport::addresses::Origin;
 
 /// The routing decision for a request, as far as it can be made without changing state.
@@ -110,7 +112,7 @@ pub(crate) fn plan<'a>(
         origin: snapshot.addresses.origin(flow),
     };
     let (mut origin, mut is_removed) =
-        sender(now, snapshot, received, request, plan.origin, &routes);
+        origin_of_sender(now, snapshot, received, request, plan.origin, &routes);
     let look_up = |origin: Origin| {
         state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some())
     };
@@ -121,7 +123,8 @@ pub(crate) fn plan<'a>(
     routes.token = routes.token.filter(is_fresh);
     if is_removed && routes.token.is_none() {
         // The ignored token had given the sender the rights of a removed back end.
-        (origin, is_removed) = sender(now, snapshot, received, request, plan.origin, &routes);
+        (origin, is_removed) =
+            origin_of_sender(now, snapshot, received, request, plan.origin, &routes);
         plan.known = look_up(origin);
     }
     check_flow(routes.flow.as_ref(), origin)?;
@@ -318,69 +321,6 @@ fn lead_to<'a>(
     Ok(Planned::Plan(plan))
 }
 
-/// Returns the origin of the sender of a request, and whether the sender is a removed back end.
-/// `found` is the origin of the source address.
-///
-/// A back end that was removed from the configuration counts as trusted if the route token of its
-/// request names its address, so that it can end its dialogs. Any other unknown source counts as
-/// the back end that its Via names, if there is one. The Via also distinguishes the back ends at
-/// one host on the connections that they have opened, because the ports of these are arbitrary.
-fn sender(
-    now: Timestamp,
-    snapshot: &Snapshot,
-    received: &Received,
-    request: &Request<'_>,
-    found: Origin,
-    routes: &RouteSet<'_>,
-) -> (Origin, bool) {
-    let (flow, via) = (&received.flow, &request.essentials.via);
-    let addresses = &snapshot.addresses;
-    let is_there = |token: RouteToken| match flow.transport.is_reliable() {
-        true => addresses.may_be_connection_of(flow, via, token.backend, token.transport),
-        false => token.backend == canonical(flow.remote),
-    };
-    let is_removed = || {
-        let token = routes.token.filter(|token| addresses.was_removed(now, token.backend));
-        token.is_some_and(is_there)
-    };
-    let is_accepted = || flow.connection.is_some_and(|connection| !connection.is_opened());
-    match found {
-        Origin::Stranger if is_removed() => (Origin::Trusted, true),
-        Origin::Backend(_) if !is_accepted() => (found, false),
-        Origin::Stranger | Origin::Backend(_) => {
-            let named = addresses.backend_by_via(flow, via);
-            (named.map_or(found, Origin::Backend), false)
-        }
-        Origin::Trusted => (found, false),
-    }
-}
-
-/// Returns whether a request proves that its sender receives the messages sent to its source
-/// address. The proof is a route token, which a caller can know only from a response. The token
-/// names the party to which it was sent. So an attacker that sends a copy of the INVITE from its
-/// own address gets a token that proves nothing about the address of the caller.
-fn proves_receipt(
-    state: &RoutingState,
-    received: &Received,
-    request: &Request<'_>,
-    routes: &RouteSet<'_>,
-    known: &Known,
-) -> bool {
-    let Some(token) = routes.token else { return false };
-    if request.essentials.to_tag.is_none() || !matches!(request.method, Method::Ack | Method::Prack)
-    {
-        return false;
-    }
-    let source = Some(caller_of(received.flow.remote.ip()));
-    let party = token.peer.map(|peer| caller_of(peer.remote.ip()));
-    let caller = match known.call.and_then(|call| state.calls.get(call)) {
-        Some(entry) => Some(entry.caller),
-        // The call of a user has no entry: the caller is the other party.
-        None => party.filter(|_| token.is_user),
-    };
-    caller == source && (party.is_none() || party == source)
-}
-
 /// Returns whether a request with the Call-ID of a known call forks to all back ends of the pool of
 /// that call, like each new request to that pool.
 fn forks_anew(
@@ -395,117 +335,6 @@ fn forks_anew(
         && entry().is_some_and(|entry| {
             matches!(snapshot.pool(entry.backend_ref.pool).choice, Choice::All(_))
         })
-}
-
-/// Returns the flow to the other party of the dialog in which a back end sends a request, or `None`
-/// if the route token does not show that the dialog belongs to that back end.
-fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
-    let &PlanInput { snapshot, received, request, ref routes, origin, is_removed, .. } = input;
-    request.essentials.to_tag?;
-    let token = routes.token?;
-    let remote = canonical(received.flow.remote);
-    let is_own = match origin {
-        Origin::Backend(backend_ref) => {
-            token.backend == remote
-                || snapshot.addresses.backend_ref(token.backend) == Some(backend_ref)
-                || received.flow.transport.is_reliable() && token.backend.ip() == remote.ip()
-        }
-        Origin::Trusted => is_removed,
-        Origin::Stranger => false,
-    };
-    // Both parties may be back ends. Then a request from the other party must not go to that party
-    // itself.
-    token.peer.filter(|peer| is_own && peer.remote != remote)
-}
-
-/// Returns whether a request must use the flow to the other party of its dialog, because the
-/// Contact in the Request-URI does not lead to that party. The Contact may be a name, an address
-/// that this network does not route, or the address of a phone behind address translation.
-///
-/// RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
-/// the 'logical flow' identified by the flow token, that is known to deliver data to the specific
-/// target UA instance."
-fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
-    // RFC 5626 §5.3.2: "the edge proxy can use the presence of the "ob" URI parameter in the UAC's
-    // Contact URI (or topmost Route header field) to determine if the edge proxy needs to assist in
-    // mid-dialog request routing."
-    if peer.is_registered || contact.params.get("ob").is_some() {
-        return true;
-    }
-    // A browser accepts no connections, and the host in its Contact is invented (RFC 7118 §8.1).
-    if snapshot.addresses.transport(peer.listener.into()).is_websocket() {
-        return true;
-    }
-    let Some(named) = snapshot.addresses.target_of(contact) else { return true };
-    let contact = canonical(named.address);
-    match contact.ip() == peer.remote.ip() {
-        // RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". A phone seldom
-        // accepts connections. RFC 3581 §3: a client that asks for responses at its source port
-        // receives there. If its Via names another port, it may be behind address translation.
-        true => {
-            // The connection to another process counts if nothing else leads to the party.
-            let is_connected = match peer.is_elsewhere {
-                true => snapshot.is_bound(peer) || named.transport.is_secure(),
-                false => peer.connection.is_some(),
-            };
-            is_connected || peer.has_other_port || contact.port() == 0
-        }
-        false => peer.is_translated || leads_nowhere(contact, peer),
-    }
-}
-
-/// Returns the target for a request that must use the flow to the other party of its dialog. If
-/// this flow is a connection over TCP, and the party could be reached at its Contact without the
-/// connection, the request may use another connection to the Contact. A trunk or an SBC closes idle
-/// connections, and accepts new ones.
-///
-/// RFC 3261 §12.2.1.1: "Once the request has been constructed, the address of the server is
-/// computed and the request is sent, using the same procedures for requests outside of a dialog
-/// (Section 8.1.2)."
-///
-/// RFC 3261 §18.1.1 only recommends the open connection. The Contact must have the IP address of
-/// the party. So the request goes to no third party, and not into the network behind a NAT. Over
-/// TLS, nothing would name the host that the certificate has to prove.
-///
-/// # Errors
-/// Returns an error if the flow is a connection of another process, and the party is
-/// [bound](Snapshot::is_bound) to it or has asked for its use by `ob`.
-fn on_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> Result<Target, Rejection> {
-    if peer.is_elsewhere && contact.params.get("ob").is_some() {
-        return Err(Rejection::FLOW_GONE);
-    }
-    let unconnected = PeerFlow { connection: None, ..*peer };
-    let is_free = peer.connection.is_some()
-        && !snapshot.is_bound(peer)
-        && !needs_flow(snapshot, contact, &unconnected);
-    let named = snapshot.addresses.target_of(contact).filter(|named| {
-        is_free
-            && named.transport == Transport::Tcp
-            && canonical(named.address).ip() == peer.remote.ip()
-    });
-    let target = snapshot.target_of(peer)?;
-    Ok(match named {
-        Some(Target { address, .. }) => Target { address, may_reconnect: true, ..target },
-        None => target,
-    })
-}
-
-/// Returns whether the other party of a dialog cannot be reached at the address `named` that it has
-/// given. The address may belong to no single host, have no port, or be in a private network or on
-/// this machine although the party is not.
-fn leads_nowhere(named: SocketAddr, peer: &PeerFlow) -> bool {
-    !may_be_sent_to(named) || is_inside(named.ip().to_canonical(), peer.remote.ip())
-}
-
-/// Rejects a stranger's request whose Route names the flow of another phone.
-///
-/// Legitimate requests of this kind come from the registrar, which is a back end or a trusted
-/// source. A stranger may have seen the flow token, so the token alone gives no permission.
-fn check_flow(named: Option<&RegisteredFlow>, origin: Origin) -> Result<(), Rejection> {
-    match named {
-        Some(_) if origin == Origin::Stranger => Err(Rejection::RELAYING),
-        _ => Ok(()),
-    }
 }
 
 /// Returns the other shard that should serve a request, or `None` if this shard should serve it.
