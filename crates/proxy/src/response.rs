@@ -1,28 +1,23 @@
 //! Serves responses: RFC 3261 §16.7 and §16.11. Our Via identifies the request of a response, and
 //! the Via below ours determines where the response goes.
 
-use std::net::{IpAddr, SocketAddr};
+pub(crate) mod origin;
+pub(crate) mod unsent;
+
+use std::net::SocketAddr;
 
 use tidegate_control::Tier;
-use tidegate_sip::{
-    Message, Method, Passage, Reply, Via, connection_target, response_target, write_reply,
-};
-use tidegate_transaction::{Handle, Key};
-use tidegate_world::{
-    Buffer, ConnectionId, Failure, Flow, HandoffInput, Received, Timestamp, Transmit,
-};
+use tidegate_sip::{Method, Passage, response_target};
+use tidegate_world::{Flow, HandoffInput, Received, Timestamp, Transmit};
 
+use self::origin::{RequestOrigin, flow_back, origin_and_target};
 use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
 use crate::dialog::{Call, Transaction};
-use crate::failure::hand_back;
 use crate::message::branch::Branch;
-use crate::message::flow_param::{FLOW_PARAM, RequestFlow};
-use crate::message::reply::{server, tag};
 use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
-use crate::output::Cause;
-use crate::rejection::{DropReason, UnsentReason};
+use crate::rejection::DropReason;
 use crate::rewrite::write_response;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
@@ -243,115 +238,6 @@ fn knows_invite(
             && !lost.has_spare_room(step.now)
 }
 
-/// Rejects a request that was forwarded without a transaction and could not be sent on a stream.
-/// Hands the failure back if another shard has forwarded the request. Does nothing if the request
-/// was forwarded with a transaction, or if the message is an ACK or a response.
-///
-/// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
-/// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503
-/// (Service Unavailable) response." The proxy forwards this 503 like one of the back end, because
-/// §16.11 says: "Response processing as described in Section 16.7 does not apply to a proxy
-/// behaving statelessly." If the flow of a phone is gone, the response is a 430, as with a
-/// transaction ([`UnsentReason::status`]).
-pub(crate) fn reject_unsent(
-    step: &mut Step<'_>,
-    transactions: &Transactions,
-    lost: &mut Lost,
-    failure: &Failure,
-) -> Option<()> {
-    let Step { now, snapshot, .. } = *step;
-    let unsent = UnsentReason::of(failure.cause);
-    let response = unsent_response(snapshot, &failure.quote, unsent.status())?;
-    let response = Received::new(now, failure.flow, response);
-    let passage = Passage::parse(&response.bytes).ok()?;
-    let (asked, remote) =
-        origin_and_target(snapshot, transactions, &passage, passage.next.as_ref()?)?;
-    let (shard, connection) = asked.place(snapshot, &passage);
-    let RequestOrigin::Stateless(branch) = asked else { return None };
-    // The connection belongs to this shard, but the call of the request belongs to another.
-    if let Some(shard) = shard.map(u16::from).filter(|&shard| shard != snapshot.shard) {
-        if shard < snapshot.shards {
-            hand_back(step.output, shard, failure);
-        }
-        return None;
-    }
-    let back = flow_back(snapshot, branch.listener, branch.asked, remote).ok()?;
-    let back = Flow { connection, ..back };
-    let bytes = write_response(snapshot, &response, &passage, &back).ok()?;
-    let transaction = Transaction { identity: branch.identity, method: passage.cseq.method };
-    let fingerprint = snapshot.keys.call.fingerprint(passage.call_id);
-    let calls = &mut step.routing.calls;
-    match calls.find_of(fingerprint, transaction) {
-        // An earlier copy of the request was sent, and has had its final response. This rule does
-        // not apply to a CANCEL, because the call table only knows whether its INVITE has ended.
-        Some(call)
-            if transaction.method != Method::Cancel && calls.has_ended(call, transaction) =>
-        {
-            return None;
-        }
-        Some(call) => calls.on_unsent(now, call, transaction, unsent),
-        // Another copy of this CANCEL may reach the back end that has the INVITE.
-        None if transaction.method == Method::Cancel
-            && !lost.learn(now, snapshot, &response, &passage) =>
-        {
-            return None;
-        }
-        None => {}
-    }
-    let (status, reason) = (unsent.status(), unsent.reply_reason());
-    let backend_ref = snapshot.addresses.backend_ref(canonical(failure.flow.remote));
-    let pool = backend_ref.map(|backend_ref| backend_ref.pool);
-    let cause = Cause { reason, text: reason.doc(), pool };
-    step.counters().count_reply(status, reason);
-    step.output.record_rejection(snapshot, now, remote, &failure.quote, status, &cause);
-    step.output.send_for(passage.call_id);
-    step.output.send(Transmit::new(back, bytes));
-    Some(())
-}
-
-/// Returns the response with this status that a back end would have sent to the forwarded request
-/// `message`. Its To-tag is that of our stateless reply to the received request, so this proxy does
-/// not forward the ACK of the caller. Returns `None` if `message` is an ACK or a response, because
-/// these get no response.
-fn unsent_response(snapshot: &Snapshot, message: &[u8], status: u16) -> Option<Buffer> {
-    // A failure that was handed back quotes only the head.
-    let request = Message::parse_head(message).ok().filter(Message::is_request)?;
-    if request.cseq().ok()?.method == Method::Ack {
-        return None;
-    }
-    let received = request.lower_vias().next()?.ok()?;
-    let call_id = request.call_id().ok()?;
-    let tag = tag(&snapshot.keys, call_id, received.branch().unwrap_or_default());
-    let server = server(&snapshot.name);
-    let headers = server.as_slice();
-    let reply = Reply { to_tag: Some(&tag), headers, ..Reply::new(status) };
-    let mut bytes = snapshot.buffers.take();
-    write_reply(&request, &reply, &mut bytes).ok()?;
-    Some(bytes)
-}
-
-/// Returns the way in which this proxy sent the request of a response, and the address to which the
-/// response goes. `next` is the Via below ours. Returns `None` if the branch does not show that this
-/// proxy sent the request.
-fn origin_and_target(
-    snapshot: &Snapshot,
-    transactions: &Transactions,
-    passage: &Passage<'_>,
-    next: &Via<'_>,
-) -> Option<(RequestOrigin, SocketAddr)> {
-    let origin_at = |remote| {
-        let origin = request_origin(snapshot, transactions, passage, remote)?;
-        Some((origin, remote))
-    };
-    let found = response_target(next).and_then(origin_at);
-    // The MAC in our branch covers the target of the response. For a request that came on a stream,
-    // this is the address to which a new connection would be opened.
-    if found.is_none() && snapshot.addresses.has_streams() {
-        return connection_target(next).and_then(origin_at);
-    }
-    found
-}
-
 /// Returns the back end from which a response to one of our transactions comes. `backend_ref` is
 /// the back end at the source address of the response. Returns `None` if the branch still exists
 /// and was not sent to this back end.
@@ -433,64 +319,6 @@ fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<()
     Ok(())
 }
 
-/// Returns the way in which this proxy sent the request of a response. `remote` is the address to
-/// which the response would go. Returns `None` if the branch does not show that this proxy sent the
-/// request.
-///
-/// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that header
-/// field value from the response and forward the result to the location indicated in the next Via
-/// header field value." The MAC in the branch proves more than the address: it proves that this
-/// proxy sent the request, and where its response goes. The identity and the tag of a branch that
-/// is still in the table also prove that this proxy sent the request: the identity is a keyed hash
-/// of the received request, and the tag is a keyed hash that includes the target. In this case the
-/// response context determines where the response goes.
-pub(crate) fn request_origin(
-    snapshot: &Snapshot,
-    transactions: &Transactions,
-    passage: &Passage<'_>,
-    remote: SocketAddr,
-) -> Option<RequestOrigin> {
-    let keys = &snapshot.keys;
-    let text = passage.branch.unwrap_or_default();
-    let Some(claimed) = TransactionBranch::claimed(text) else {
-        return Branch::decode(text, keys, remote).map(RequestOrigin::Stateless);
-    };
-    let is_own = claimed.is_own(keys);
-    let key = Key::new(claimed.identity, passage.cseq.method);
-    if is_own
-        && let Some(handle) = transactions.find(key)
-        && transactions.get(handle).is_some_and(|context| context.branch_at(claimed.tag).is_some())
-    {
-        return Some(RequestOrigin::Transaction(claimed, Some(handle)));
-    }
-    let branch = TransactionBranch::decode(text, keys, remote)?;
-    let TransactionBranch { shard, listener, .. } = branch;
-    Some(match is_own {
-        true => RequestOrigin::Transaction(branch, None),
-        false => RequestOrigin::Before { shard, listener },
-    })
-}
-
-/// Returns the flow on which a response goes back to `remote`, except for the connection. Only the
-/// Via and our branch determine this flow. `asked` is the local address at which the request
-/// arrived, if its listener has a wildcard address.
-fn flow_back(
-    snapshot: &Snapshot,
-    listener: u8,
-    asked: Option<IpAddr>,
-    remote: SocketAddr,
-) -> Result<Flow, DropReason> {
-    let listener = snapshot.addresses.listener(listener.into());
-    let listener = listener.ok_or(DropReason::ForeignResponse)?;
-    let mut flow = Flow { transport: listener.transport, ..Flow::udp(listener.local, remote) };
-    // RFC 3581 §4: "The response MUST be sent from the same address and port that the corresponding
-    // request was received on."
-    if let Some(asked) = asked {
-        flow.local.set_ip(asked);
-    }
-    Ok(flow)
-}
-
 /// Returns false for a provisional response other than 100 to a request other than INVITE.
 ///
 /// RFC 4320 §4.1: "An SIP element MUST NOT send any provisional response with a Status-Code other
@@ -510,46 +338,6 @@ fn pass_back(
     step.counters().responses_forwarded.add(1);
     step.output.send(Transmit::new(flow, bytes));
     Ok(())
-}
-
-/// The way in which this proxy sent the request to which a response belongs.
-pub(crate) enum RequestOrigin {
-    /// A transaction of this process sent the request. Contains the handle of its context, if any.
-    Transaction(TransactionBranch, Option<Handle>),
-    /// A transaction of an earlier process or another instance sent the request. By RFC 6026 §8.9 a
-    /// proxy drops a response that matches no transaction, because it cannot know whether it sent
-    /// the request. Here the MAC proves that this proxy sent the request. So a call that is set up
-    /// during a restart survives.
-    Before { shard: u8, listener: u8 },
-    /// The request was sent without a transaction. The branch has all data for its response.
-    Stateless(Branch),
-}
-
-impl RequestOrigin {
-    /// Returns the shard that has the state of the request, if it is known. If this process has
-    /// forwarded the request without a transaction, also returns the connection on which the
-    /// request came.
-    fn place(
-        &self,
-        snapshot: &Snapshot,
-        passage: &Passage<'_>,
-    ) -> (Option<u8>, Option<ConnectionId>) {
-        let (listener, shard) = match self {
-            Self::Transaction(branch, _) => return (Some(branch.shard), None),
-            Self::Before { listener, shard } => (*listener, *shard),
-            Self::Stateless(branch) => (branch.listener, branch.shard),
-        };
-        let listener = snapshot.addresses.listener(listener.into());
-        if listener.is_none_or(|own| !own.transport.is_reliable()) {
-            return (Some(shard), None);
-        }
-        let (param, text) = (passage.own_param(FLOW_PARAM), passage.branch.unwrap_or_default());
-        match param.and_then(|param| RequestFlow::decode(&snapshot.keys, param, text)) {
-            Some(RequestFlow { connection, shard }) => (Some(shard), Some(connection)),
-            // Only the branch of a transaction contains a shard if the request came on a stream.
-            None => (matches!(self, Self::Before { .. }).then_some(shard), None),
-        }
-    }
 }
 
 /// The reason why this shard neither forwards nor uses a response.

@@ -15,7 +15,7 @@ use crate::message::transaction_branch::TransactionBranch;
 use crate::message::way_back::ways_back;
 use crate::observe::counters::Counters;
 use crate::parked::Parked;
-use crate::response::request_origin;
+use crate::response::origin::request_origin;
 use crate::routing::route_set::has_token;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;

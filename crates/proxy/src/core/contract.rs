@@ -9,7 +9,7 @@ use super::{InService, Looks, Proxy};
 use crate::admission::decision::{Admitted, Decided, Decision, Read};
 use crate::failure::{Learning, on_failed};
 use crate::parked::Waiting;
-use crate::response::reject_unsent;
+use crate::response::unsent::reject_unsent;
 use crate::step::Step;
 use crate::transaction::fire_expired;
 
