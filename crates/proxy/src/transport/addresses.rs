@@ -1,180 +1,59 @@
 //! The addresses of listeners and back ends, which determine the origin of a message and the names
 //! that are ours.
 
+mod backends;
+mod origin;
 mod own;
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
-use hashbrown::HashMap;
-use ipnet::IpNet;
-use tidegate_balance::{AdminState, Named};
-use tidegate_sip::{Host, Uri, Via};
-use tidegate_world::{ConnectionId, Flow, Timestamp, Transport};
+use tidegate_sip::{Host, Uri};
+use tidegate_world::{Flow, Timestamp, Transport};
 
+use self::backends::BackendAddresses;
+pub(crate) use self::origin::Origin;
 pub(crate) use self::own::Own;
 use crate::network::{canonical, may_be_sent_to};
 use crate::resolution::{default_port, transport_of};
 use crate::settings::{BackendRef, EgressRoute, PoolSettings, Settings};
 use crate::target::Target;
 
-/// Maximum number of addresses of removed back ends that are remembered. The oldest ones are
-/// forgotten first.
-const REMOVED_MAX: usize = 65_536;
-
-/// The origin of a message. The origin determines the targets that the source may reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// A back end. Besides pools and users, it may reach Route sets and other addresses.
-    Backend(BackendRef),
-    /// A source configured as trusted. Besides pools and users, it may reach Route sets and other
-    /// addresses.
-    Trusted,
-    /// Neither a back end nor a trusted source. It may reach only the pools and users to which
-    /// rules lead.
-    Stranger,
-}
-
-impl Origin {
-    /// Returns the back end, or `None` if the origin is not a back end.
-    pub(crate) fn backend_ref(self) -> Option<BackendRef> {
-        match self {
-            Self::Backend(backend_ref) => Some(backend_ref),
-            Self::Trusted | Self::Stranger => None,
-        }
-    }
-}
-
 /// The addresses of the listeners of a proxy and of its current and removed back ends.
 pub(crate) struct Addresses {
     listeners: Vec<Own>,
-    backend_refs: HashMap<SocketAddr, BackendRef>,
-    /// Hosts of back ends that are reached over streams, each with its first back end. The
-    /// connections that these back ends open have arbitrary ports.
-    hosts: HashMap<IpAddr, BackendRef>,
-    /// Networks from which back ends send, besides their addresses.
-    networks: Vec<(IpNet, BackendRef)>,
+    backends: BackendAddresses,
     /// The listener from which each network is reached, in the order of the prefix length, longest
     /// first.
     routes: Vec<EgressRoute>,
-    /// Addresses of back ends that were removed from the configuration, each with the time up to
-    /// which its dialogs continue.
-    removed: HashMap<SocketAddr, Timestamp>,
-    /// Time for which the dialogs of a removed back end continue.
-    removed_for: Duration,
     /// For each pool, the listener for requests to it, if one is configured.
     pool_listeners: Vec<Option<usize>>,
-    /// For each pool, whether its back ends are reached over streams.
-    stream_pools: Vec<bool>,
 }
 
 impl Addresses {
     pub(crate) fn new(settings: &Settings) -> Self {
         let mut addresses = Self {
             listeners: settings.listeners.iter().map(Own::new).collect(),
-            backend_refs: HashMap::new(),
-            hosts: HashMap::new(),
-            networks: Vec::new(),
+            backends: BackendAddresses::new(settings),
             routes: settings.egress_routes.clone(),
             pool_listeners: Vec::new(),
-            stream_pools: Vec::new(),
-            removed: HashMap::new(),
-            removed_for: settings.removed_backend,
         };
-        let until = Timestamp::ZERO + settings.removed_backend;
-        let removed = settings.removed.iter().take(REMOVED_MAX);
-        addresses.removed.extend(removed.map(|address| (canonical(*address), until)));
         addresses.locate(Timestamp::ZERO, &settings.pools);
         addresses
     }
 
-    /// Reads the addresses of the back ends in these pools. If several back ends have the same
-    /// address, a current address takes precedence over a former one, and a configured back end
-    /// over a removed one. Otherwise the first back end is used. A removed back end stays known
-    /// while it has leases.
+    /// Reads the addresses of the back ends in these pools, and the listeners for requests to them.
+    /// Remembers former addresses for a time.
     pub(crate) fn locate(&mut self, now: Timestamp, pools: &[PoolSettings]) {
-        let before = std::mem::take(&mut self.backend_refs);
-        self.networks.clear();
-        for (pool, settings) in (0..).zip(pools) {
-            for (backend, networks) in (0..).zip(&settings.sources) {
-                let backend_ref = BackendRef { pool, backend };
-                self.networks.extend(networks.iter().map(|net| (*net, backend_ref)));
-            }
-        }
         self.pool_listeners = pools.iter().map(|pool| pool.listener).collect();
-        self.stream_pools =
+        let stream_pools =
             pools.iter().map(|pool| self.transport_of_pool(pool).is_reliable()).collect();
-        let backend_refs = || {
-            pools.iter().enumerate().flat_map(|(p, pool)| {
-                let backends = pool.pool.backends().iter().enumerate();
-                backends.map(move |(b, backend)| {
-                    (BackendRef { pool: p as u16, backend: b as u16 }, backend)
-                })
-            })
-        };
-        let of = |is_removed: bool| {
-            let all = backend_refs()
-                .filter(move |(_, b)| (b.admin_state() == AdminState::Removed) == is_removed);
-            all.filter(move |(_, b)| !is_removed || !b.is_idle())
-        };
-        for (backend_ref, backend) in of(false).chain(of(true)) {
-            if let Some(address) = backend.address() {
-                self.backend_refs.entry(canonical(address)).or_insert(backend_ref);
-            }
-        }
-        for (backend_ref, backend) in of(false).chain(of(true)) {
-            let addresses = backend.named().map(Named::addresses).unwrap_or_default();
-            for address in addresses.into_iter().skip(1) {
-                self.backend_refs.entry(canonical(address)).or_insert(backend_ref);
-            }
-        }
-        self.hosts.clear();
-        for (address, &backend_ref) in &self.backend_refs {
-            if self.stream_pools[usize::from(backend_ref.pool)] {
-                let first = self.hosts.entry(address.ip()).or_insert(backend_ref);
-                *first = backend_ref.min(*first);
-            }
-        }
-        self.remember_removed(now, before, pools);
-    }
-
-    /// Remembers each former address of a back end for the time `removed_for`, unless a configured
-    /// back end has this address now. An address is remembered longer while its removed back end
-    /// has leases. It is forgotten as soon as a back end is configured with it.
-    fn remember_removed(
-        &mut self,
-        now: Timestamp,
-        before: HashMap<SocketAddr, BackendRef>,
-        pools: &[PoolSettings],
-    ) {
-        let is_configured = |address: &SocketAddr| {
-            self.backend_refs.get(address).is_some_and(|backend_ref| {
-                let pool = &pools[usize::from(backend_ref.pool)].pool;
-                let backend = &pool.backends()[usize::from(backend_ref.backend)];
-                backend.admin_state() != AdminState::Removed
-            })
-        };
-        let until = now + self.removed_for;
-        for address in before.into_keys().filter(|address| !is_configured(address)) {
-            self.removed.entry(address).or_insert(until);
-        }
-        self.removed.retain(|address, until| {
-            !is_configured(address) && (now < *until || self.backend_refs.contains_key(address))
-        });
-        let excess = self.removed.len().saturating_sub(REMOVED_MAX);
-        if excess > 0 {
-            let mut oldest: Vec<_> = self.removed.iter().map(|(at, until)| (*until, *at)).collect();
-            oldest.select_nth_unstable(excess - 1);
-            for (_, address) in &oldest[..excess] {
-                self.removed.remove(address);
-            }
-        }
+        self.backends.locate(now, pools, stream_pools);
     }
 
     /// Returns whether `address` belongs to a back end that was removed from the configuration and
     /// may still have dialogs.
     pub(crate) fn was_removed(&self, now: Timestamp, address: SocketAddr) -> bool {
-        self.removed.get(&canonical(address)).is_some_and(|until| now < *until)
+        self.backends.was_removed(now, address)
     }
 
     /// Returns whether an address that comes from outside, such as from the DNS, may be a target:
@@ -194,118 +73,13 @@ impl Addresses {
     }
 
     pub(crate) fn backend_ref(&self, address: SocketAddr) -> Option<BackendRef> {
-        self.backend_refs.get(&canonical(address)).copied()
-    }
-
-    /// Returns the origin of messages from the other end of `flow`.
-    pub(crate) fn origin(&self, flow: &Flow) -> Origin {
-        let ip = canonical(flow.remote).ip();
-        if let Some(backend_ref) = self.backend_ref(flow.remote)
-            && self.may_be_port_of(backend_ref, flow, ip)
-        {
-            return Origin::Backend(backend_ref);
-        }
-        if may_come_from_backend(flow.transport)
-            && let Some(&backend_ref) = self.hosts.get(&ip)
-            && !self.is_shared(ip)
-        {
-            return Origin::Backend(backend_ref);
-        }
-        if let Some((_, backend_ref)) = self.networks.iter().find(|(net, _)| net.contains(&ip)) {
-            return Origin::Backend(*backend_ref);
-        }
-        let listener = &self.listeners[self.listener_at(flow)].listener;
-        if listener.trust.iter().any(|net| net.contains(&ip)) {
-            Origin::Trusted
-        } else {
-            Origin::Stranger
-        }
-    }
-
-    /// Returns whether a request on `flow` uses a connection that this proxy opens to a stranger: a
-    /// peer that is neither a current or removed back end nor a trusted source. A stranger may have
-    /// chosen the address itself, in a Contact.
-    pub(crate) fn leads_to_stranger(&self, flow: &Flow) -> bool {
-        let address = canonical(flow.remote);
-        flow.transport.is_reliable()
-            && flow.connection.is_none_or(ConnectionId::is_opened)
-            && !self.backend_refs.contains_key(&address)
-            && !self.removed.contains_key(&address)
-            && self.origin(flow) == Origin::Stranger
-    }
-
-    /// Returns whether a message on `flow` comes from this back end, whose address and port `flow`
-    /// has. If the other end has opened the connection, its port is arbitrary, and may by chance be
-    /// the UDP port of a back end at the same address. But the port cannot be one at which the back
-    /// end listens for connections, because that port is in use.
-    fn may_be_port_of(&self, backend_ref: BackendRef, flow: &Flow, ip: IpAddr) -> bool {
-        if !flow.transport.is_reliable() || flow.connection.is_some_and(ConnectionId::is_opened) {
-            return true;
-        }
-        let is_clear = self.is_by_stream(backend_ref) || !self.is_shared(ip);
-        may_come_from_backend(flow.transport) && is_clear
-    }
-
-    /// Returns whether requests to this back end leave over streams.
-    fn is_by_stream(&self, backend_ref: BackendRef) -> bool {
-        self.stream_pools[usize::from(backend_ref.pool)]
-    }
-
-    /// Returns the back end that has opened the connection of `flow` and names itself in the `via`
-    /// of its request. Only the Via distinguishes several back ends at one host, and a back end on
-    /// this machine from other programs. A back end that is reached over UDP also opens a
-    /// connection for a large request, as RFC 3261 §18.1.1 requires. Such a back end is not
-    /// recognized at an address of this machine.
-    pub(crate) fn backend_by_via(&self, flow: &Flow, via: &Via<'_>) -> Option<BackendRef> {
-        if !may_come_from_backend(flow.transport) {
-            return None;
-        }
-        let ip = canonical(flow.remote).ip();
-        let named = via.host.ip().filter(|named| named.to_canonical() == ip)?;
-        let port = via.port.unwrap_or_else(|| default_port(flow.transport));
-        let backend_ref = self.backend_ref(SocketAddr::new(named, port))?;
-        // Callers behind a reverse proxy on this machine also connect from an address of ours.
-        let is_clear = self.is_by_stream(backend_ref) || !self.is_shared(ip);
-        is_clear.then_some(backend_ref)
-    }
-
-    /// Returns whether the connection of `flow` may be one that `backend` has opened, from any
-    /// port. `transport` is that of requests to the back end. On this machine, only the `via`
-    /// distinguishes a back end from other programs, and a back end that is reached over UDP is not
-    /// recognized, as in [`backend_by_via`](Self::backend_by_via).
-    pub(crate) fn may_be_connection_of(
-        &self,
-        flow: &Flow,
-        via: &Via<'_>,
-        backend: SocketAddr,
-        transport: Transport,
-    ) -> bool {
-        let (backend, ip) = (canonical(backend), canonical(flow.remote).ip());
-        let is_named = || {
-            let host = via.host.ip().map(|named| named.to_canonical());
-            let port = via.port.unwrap_or_else(|| default_port(flow.transport));
-            host == Some(backend.ip()) && port == backend.port()
-        };
-        may_come_from_backend(flow.transport)
-            && backend.ip() == ip
-            && (!self.is_shared(ip) || transport.is_reliable() && is_named())
+        self.backends.at(address)
     }
 
     /// Returns whether other programs may send from this address, because it is an address of this
     /// machine.
     pub(crate) fn is_shared(&self, ip: IpAddr) -> bool {
         self.listeners.iter().any(|own| own.is_here(ip))
-    }
-
-    /// Returns whether the peer of `flow` is trusted to assert the identity of the caller (RFC 3325
-    /// §1). Back ends and the trusted sources of the listener always are.
-    pub(crate) fn believes(&self, flow: &Flow) -> bool {
-        if self.origin(flow) != Origin::Stranger {
-            return true;
-        }
-        let ip = canonical(flow.remote).ip();
-        let listener = &self.listeners[self.listener_at(flow)].listener;
-        listener.trust_identity.iter().any(|net| net.contains(&ip))
     }
 
     /// Returns whether `sent_by` names one of our listeners.
@@ -524,11 +298,6 @@ impl Addresses {
         let own = |l: &Own| l.is_port(target.port()) && (l.is_ip(target.ip()) || arrived(l));
         target == local || self.listeners.iter().any(own)
     }
-}
-
-/// Returns whether back ends open connections of this transport.
-fn may_come_from_backend(transport: Transport) -> bool {
-    transport.is_reliable() && !transport.is_websocket()
 }
 
 /// Returns whether a SIP URI with the transport parameter `by` may name a listener that uses
