@@ -1,20 +1,24 @@
 //! Serves a request in stages: reads, matches, plans and commits it, and forwards it or replies.
 
+mod reject;
+mod targets;
+
 use tidegate_control::{Reason, Tier};
 use tidegate_sip::{HeaderName, Message, Method, ScanStart, glance};
 use tidegate_transaction::Key;
 use tidegate_world::{Flow, Received};
 
+use self::reject::{reject, reply};
+use self::targets::plan_resolved;
 use crate::admission::decision::Admitted;
 use crate::dialog::Transaction;
-use crate::lookup::{LookupRequester, Lookups, Unknown, reach};
+use crate::lookup::Lookups;
 use crate::message::request::{Request, check_hop};
 use crate::message::way_back::check_way_back;
-use crate::output::Cause;
-use crate::parked::{Parked, RequestSource};
+use crate::parked::Parked;
 use crate::rejection::reply_reason::ReplyReason;
-use crate::rejection::{DropReason, HEADERS_MAX, Rejection, ReplyHeaders, text_of};
-use crate::resolution::{self, Located, Resolution, Ticket};
+use crate::rejection::{DropReason, Rejection, ReplyHeaders};
+use crate::resolution::{Resolution, Ticket};
 use crate::rewrite::path::adds_path;
 use crate::rewrite::privacy::disbelieve;
 use crate::rewrite::restore::restore;
@@ -22,12 +26,10 @@ use crate::routing::commit::commit;
 use crate::routing::fork::breadth;
 use crate::routing::loops::check_loop;
 use crate::routing::next_hop::NextHop;
-use crate::routing::plan::{Need, Plan, Planned, plan};
 use crate::state::Room;
 use crate::stateless::forward::{Forwarded, forward};
 use crate::stateless::lost::{Lost, forward_lost};
 use crate::step::{SourceEvidence, Step};
-use crate::target::Target;
 use crate::transaction::Transactions;
 use crate::transaction::matching::{identity, try_match};
 use crate::transaction::open::open;
@@ -256,84 +258,6 @@ fn count_flow(
     Ok(())
 }
 
-/// Plans the route of a request with the names and users that are resolved already. If the plan
-/// needs another name or user, returns [`Rejection::Park`], or another rejection if the request
-/// cannot wait.
-fn plan_resolved(
-    step: &mut Step<'_>,
-    stages: &mut Stages<'_>,
-    received: &Received,
-    request: &mut Request<'_>,
-    admitted: &Admitted,
-) -> Result<Plan, Rejection> {
-    let Step { now, snapshot, .. } = *step;
-    let need = match plan(now, snapshot, step.routing, received, request)? {
-        Planned::Plan(plan) => return Ok(plan),
-        Planned::Pending(need) => need,
-    };
-    let source = RequestSource::of(snapshot, &received.flow);
-    let may_wait = stages.parked.has_room(source);
-    let requester = LookupRequester { is_stranger: source.is_stranger, may_wait };
-    if let Err(unknown) = find_targets(step, stages, received, request, &need, requester) {
-        return Err(match unknown {
-            Unknown::Pending(_, late) if admitted.is_overdue => late,
-            Unknown::Pending(ticket, _) if stages.parked.may_wait(source, ticket) => {
-                Rejection::Park(ticket)
-            }
-            Unknown::Pending(..) => Rejection::PARKED_FULL,
-            Unknown::Rejected(rejection) => rejection,
-        });
-    }
-    match plan(now, snapshot, step.routing, received, request)? {
-        Planned::Plan(plan) => Ok(plan),
-        Planned::Pending(_) => Err(Rejection::NO_HOST),
-    }
-}
-
-/// Finds the targets that the plan for a request needs. `requester` describes its sender.
-fn find_targets(
-    step: &Step<'_>,
-    stages: &mut Stages<'_>,
-    received: &Received,
-    request: &mut Request<'_>,
-    need: &Need<'_>,
-    requester: LookupRequester,
-) -> Result<(), Unknown> {
-    let Step { now, snapshot, .. } = *step;
-    let Stages { resolution, lookups, .. } = stages;
-    let addresses = &snapshot.addresses;
-    // RFC 3261 §16.6: "As described in [4], the proxy MUST attempt to deliver the message to the
-    // first tuple in that set, and proceed through the set in order until the delivery attempt
-    // succeeds." A target that no listener reaches is left out, so the next one is tried.
-    let may_be = |at: &resolution::Target| addresses.may_be_target(&Target::from(*at));
-    // RFC 3263 §4.4: a CANCEL and an ACK find the target of their INVITE, which has the same
-    // identity.
-    let identity = request.identity;
-    match need {
-        Need::Host(wanted) => match resolution.locate(now, wanted, identity, may_be) {
-            Located::Targets(targets) => {
-                request.targets = targets.into_iter().map(Target::from).collect();
-                Ok(())
-            }
-            Located::Pending(ticket) => Err(Unknown::Pending(ticket, Rejection::UNRESOLVED)),
-            Located::NotFound => Err(Unknown::Rejected(Rejection::NO_HOST)),
-            Located::Unavailable => Err(Unknown::Rejected(Rejection::UNRESOLVED)),
-        },
-        Need::User(aor) => {
-            // A contact that leads back here is unusable. The user may have another one.
-            let local = received.flow.local;
-            let may_be =
-                |at: &resolution::Target| may_be(at) && !addresses.is_own_socket(at.address, local);
-            let (targets, contacts) =
-                reach(now, lookups, resolution, aor, requester, identity, may_be)?;
-            request.retarget(Some(&contacts), 0);
-            request.targets = targets;
-            request.contacts = Some(Box::new(contacts));
-            Ok(())
-        }
-    }
-}
-
 /// Handles a request that is a copy of a parked request, or the CANCEL of a parked INVITE. Returns
 /// `false` if it is neither.
 ///
@@ -430,95 +354,3 @@ fn room(step: &Step<'_>, transactions: &Transactions, received: &Received) -> Ro
             && share().is_some_and(|bucket| transactions.is_exhausted(bucket)),
     }
 }
-
-/// Carries out a rejection: sends a response, drops the request, or returns the action that is left
-/// to the caller.
-///
-/// RFC 3261 §16.3: "If any of these checks fail, the element MUST behave as a user agent server
-/// (see Section 8.2) and respond with an error code."
-fn reject(
-    step: &mut Step<'_>,
-    received: &Received,
-    message: &Message<'_>,
-    rejection: Rejection,
-) -> Served {
-    let is_ack = message.method() == Some(Method::Ack);
-    match rejection {
-        Rejection::Redirect(shard) => return Served::Elsewhere(shard),
-        // `serve_message` handles this rejection before it calls this function.
-        Rejection::Park(_) => {}
-        Rejection::PoolFull => return Served::Unserved(Reason::PoolFull),
-        Rejection::Restricted => return Served::Unserved(Reason::Feedback),
-        Rejection::Drop(why) => step.output.drop_counted(why),
-        // RFC 3261 §17.1.1.3: an ACK gets no response.
-        Rejection::Reply(481, ..) if is_ack => {
-            step.shown = SourceEvidence::Stray;
-            step.output.drop_counted(DropReason::UnknownAck);
-        }
-        Rejection::Reply(_, reason, _) if is_ack => {
-            step.output.drop_counted(match reason {
-                ReplyReason::Malformed => DropReason::Malformed,
-                _ => DropReason::RejectedAck,
-            });
-        }
-        Rejection::PoolDown(_) if is_ack => step.output.drop_counted(DropReason::RejectedAck),
-        Rejection::Reply(status, reason, text) => {
-            if status == 481 {
-                step.shown = SourceEvidence::Stray;
-            }
-            // RFC 3261 §20.43: warning 399 carries a text for people.
-            let warning = ["399 tidegate \"", text, "\""].concat();
-            let headers = ReplyHeaders::from_iter([("Warning", warning.as_bytes())]);
-            reply(step, received, message, status, (reason, text), &headers);
-            return if status == 503 { Served::RejectedForNow } else { Served::Rejected };
-        }
-        // The rejection of the first copy was counted. As with a transaction, a further copy only
-        // causes the same response again.
-        Rejection::Unsent(reason) => {
-            step.output.reply_again(step.snapshot, received, message, reason.status());
-        }
-        Rejection::PoolDown(hints) => {
-            let reason = (Reason::PoolDown.into(), text_of(hints.warning));
-            let mut digits = itoa::Buffer::new();
-            reply(step, received, message, 503, reason, &hints.headers(&mut digits));
-            return Served::PoolDown;
-        }
-        Rejection::BadExtension(name) => {
-            // RFC 3261 §16.3 item 5: "The response MUST include an Unsupported (Section 20.40)
-            // header field listing those option-tags the element did not understand."
-            let lines = message.fields_of(name);
-            let asked = lines.map(|f| f.value).collect::<Vec<_>>().join(&b", "[..]);
-            let reason = (ReplyReason::Extension, ReplyReason::Extension.doc());
-            let headers = ReplyHeaders::from_iter([("Unsupported", &*asked)]);
-            reply(step, received, message, 420, reason, &headers);
-            return Served::Rejected;
-        }
-        Rejection::Capabilities => {
-            let reason = (ReplyReason::None, ReplyReason::None.doc());
-            reply(step, received, message, 200, reason, &CAPABILITIES.into());
-        }
-    }
-    Served::Here
-}
-
-fn reply(
-    step: &mut Step<'_>,
-    received: &Received,
-    message: &Message<'_>,
-    status: u16,
-    (reason, text): (ReplyReason, &'static str),
-    headers: &ReplyHeaders<'_>,
-) {
-    let cause = Cause { reason, text, pool: step.pool };
-    step.output.reply(step.snapshot, received, message, status, &cause, headers);
-}
-
-/// RFC 3261 §11.2: header fields of the response to an OPTIONS to the proxy itself. It allows only
-/// OPTIONS, because a proxy is not a party of a session and forwards all other methods.
-const CAPABILITIES: [(&str, &[u8]); HEADERS_MAX] = [
-    ("Allow", b"OPTIONS"),
-    ("Accept", b"application/sdp"),
-    ("Accept-Encoding", b"identity"),
-    ("Accept-Language", b"en"),
-    ("Supported", b""),
-];
