@@ -14,5 +14,6 @@ pub(crate) mod reply;
 pub(crate) mod request;
 pub(crate) mod request_uri;
 pub(crate) mod token;
+mod token_parts;
 pub(crate) mod transaction_branch;
 pub(crate) mod way_back;

@@ -17,7 +17,7 @@ use tidegate_world::{ConnectionId, Flow, Transport};
 
 use crate::keys::Keys;
 use crate::keys::text64::{decode, encode, text_len};
-use crate::message::token::{ADDRESS_MAX, END_MAX, address, ip, put_address, put_end};
+use crate::message::token_parts::{ADDRESS_MAX, END_MAX, address, ip, put_address, put_end};
 use crate::network::canonical;
 use crate::rejection::Rejection;
 
