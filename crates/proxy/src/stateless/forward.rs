@@ -10,7 +10,7 @@ use crate::message::request::Request;
 use crate::message::way_back::way_back;
 use crate::rejection::Rejection;
 use crate::rewrite::{ForwardPlan, write_request};
-use crate::routing::commit::record_request;
+use crate::routing::commit::call_entry::record_request;
 use crate::routing::fork::breadth;
 use crate::routing::next_hop::NextHop;
 use crate::stateless::branch::{branch_of, with_flow};

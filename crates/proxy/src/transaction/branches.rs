@@ -15,7 +15,7 @@ use crate::message::transaction_branch::{TargetTag, TransactionBranch};
 use crate::rejection::Rejection;
 use crate::rewrite::restore::restore;
 use crate::rewrite::{ForwardPlan, write_request};
-use crate::routing::commit::record_request;
+use crate::routing::commit::call_entry::record_request;
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::select::admit;
 use crate::settings::{BackendRef, Choice};

@@ -12,7 +12,7 @@ use tidegate_world::{Timestamp, Transport};
 use crate::message::request::category_of_new;
 use crate::pushback::next_hops::{Admission, Obedience};
 use crate::rejection::Rejection;
-use crate::routing::commit::move_call;
+use crate::routing::commit::call_entry::move_call;
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::select::{Selected, choice_key, demand_of, select_in};
 use crate::settings::{BackendRef, Choice, Mode};

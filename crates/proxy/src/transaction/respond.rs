@@ -11,7 +11,7 @@ use crate::dialog::{Answer, Evidence, Transaction};
 use crate::message::reply::{server, transaction_tag};
 use crate::output::Cause;
 use crate::rejection::reply_reason::ReplyReason;
-use crate::routing::commit::{count_request, record_address_generation};
+use crate::routing::commit::call_entry::{count_request, record_address_generation};
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::step::Step;

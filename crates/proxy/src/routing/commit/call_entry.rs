@@ -1,0 +1,121 @@
+//! The entry of a call in the call table: enters and moves calls, and records their requests.
+
+use tidegate_balance::CallLease;
+use tidegate_world::Flow;
+
+use crate::dialog::{CallRef, Evidence, Transaction};
+use crate::network::caller_of;
+use crate::rejection::Rejection;
+use crate::routing::next_hop::NextHop;
+use crate::settings::BackendRef;
+use crate::state::RoutingState;
+use crate::step::Step;
+
+/// Checks that the call table has room for a new call from the source of `flow`.
+pub(super) fn check_room_for_call(step: &Step<'_>, flow: &Flow) -> Result<(), Rejection> {
+    let calls = &step.routing.calls;
+    if !calls.has_room() {
+        return Err(call_table_full(step));
+    }
+    let has_its_share = calls.is_scarce()
+        && step.snapshot.share_of(flow).is_some_and(|bucket| calls.is_exhausted(bucket));
+    if has_its_share {
+        step.counters().calls_over_share.add(1);
+        return Err(Rejection::CALL_SHARE_USED);
+    }
+    Ok(())
+}
+
+/// Moves `call` to the back end, or enters a new call if `call` is `None`. Returns the call entry.
+pub(super) fn hold(
+    step: &mut Step<'_>,
+    call: Option<CallRef>,
+    fingerprint: u128,
+    identity: u64,
+    backend_ref: BackendRef,
+) -> Result<CallRef, Rejection> {
+    match call {
+        Some(call) => {
+            move_call(step, call, identity, backend_ref);
+            Ok(call)
+        }
+        None => {
+            let inserted = step.routing.calls.insert(step.now, fingerprint, backend_ref);
+            let call = inserted.map_err(|_| call_table_full(step))?;
+            record_address_generation(step, call, backend_ref);
+            Ok(call)
+        }
+    }
+}
+
+/// Moves a call to another back end.
+pub(crate) fn move_call(
+    step: &mut Step<'_>,
+    call: CallRef,
+    identity: u64,
+    backend_ref: BackendRef,
+) {
+    let has_moved = step.routing.calls.move_to(call, identity, backend_ref);
+    step.counters().moved.add(has_moved.into());
+    if has_moved {
+        record_address_generation(step, call, backend_ref);
+    }
+}
+
+/// Records in the call entry the address to which the name of the back end resolves now. Later
+/// requests of the call go to that address.
+pub(crate) fn record_address_generation(
+    step: &mut Step<'_>,
+    call: CallRef,
+    backend_ref: BackendRef,
+) {
+    let backend = step.snapshot.backend(backend_ref);
+    if backend.named().is_some() {
+        step.routing.calls.set_address_generation(call, backend.generation());
+    }
+}
+
+/// Records the source of a request in its call entry, unless the call of the entry is ongoing. An
+/// ongoing call keeps its source for two reasons: the Call-ID is not secret, so other sources may
+/// use it, and a call that passes through a back end has two legs with one entry.
+pub(super) fn record_source(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
+    let calls = &step.routing.calls;
+    if calls.get(call).is_none_or(|entry| entry.phase.goes_on()) {
+        return;
+    }
+    let share = calls.is_scarce().then(|| step.snapshot.share_of(flow)).flatten();
+    step.routing.calls.set_source(call, caller_of(flow.remote.ip()), share);
+}
+
+/// Counts and returns the rejection of a call for which the call table has no room.
+fn call_table_full(step: &Step<'_>) -> Rejection {
+    step.counters().calls_rejected.add(1);
+    Rejection::CALLS_FULL
+}
+
+/// Records in the call table a request that is about to be forwarded.
+pub(crate) fn record_request(step: &mut Step<'_>, hop: &mut NextHop, transaction: Transaction) {
+    let held = hop.held.take();
+    let NextHop { call, evidence, backend_ref, .. } = *hop;
+    match backend_ref.filter(|_| hop.toward_backend) {
+        Some(backend_ref) => count_request(step, call, backend_ref, transaction, evidence, held),
+        None => {
+            let calls = &mut step.routing.calls;
+            calls.on_request_from_backend(step.now, call, transaction, evidence);
+        }
+    }
+}
+
+/// Counts a request at its back end. `held` is the lease of the call if the request starts one.
+pub(crate) fn count_request(
+    step: &mut Step<'_>,
+    call: CallRef,
+    backend_ref: BackendRef,
+    transaction: Transaction,
+    evidence: Evidence,
+    held: Option<CallLease>,
+) {
+    let RoutingState { calls, pickers, .. } = &mut *step.routing;
+    let picker = &pickers[usize::from(backend_ref.pool)];
+    calls.on_request(step.now, call, transaction, evidence, backend_ref, picker, held);
+}
