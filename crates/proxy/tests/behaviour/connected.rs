@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::script::{PROXY, Sent, address, only};
+use crate::script::{BACKEND_A, PROXY, Sent, address, only, secret};
 use tidegate_balance as balance;
-use tidegate_proxy::{Counters, Proxy, Settings};
+use tidegate_balance::Policy;
+use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{
     CloseCause, Connect, ConnectionId, Core, Flow, Pool, Received, Timestamp, Transport,
@@ -37,6 +38,26 @@ impl Scene {
         let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
         let streams = Streams::new(proxy, limits, pool.clone());
         Self { streams, counters, now: Timestamp::from_nanos(1_000_000_000), pool, backends }
+    }
+
+    /// Makes a proxy with these listeners in front of one back end, which it reaches from the first
+    /// of them. `adjust` changes its settings.
+    pub fn in_front(
+        listeners: &[(Transport, &str)],
+        mode: Mode,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Self {
+        let listener = |&(transport, local): &(Transport, &str)| Listener {
+            transport,
+            ..Listener::new(address(local))
+        };
+        let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
+        let pool =
+            PoolSettings { mode, listener: Some(0), ..PoolSettings::new(backends, Policy::Rr) };
+        let listeners = listeners.iter().map(listener).collect();
+        let mut settings = Settings::new(listeners, vec![pool], secret(1));
+        adjust(&mut settings);
+        Self::of(settings, ConnectionLimits::default())
     }
 
     pub fn sent(&mut self) -> Vec<Carried> {

@@ -3,10 +3,7 @@
 
 use crate::connected::Scene;
 use crate::script::{BACKEND_A, CALLER, PROXY, Sent, address, only, request, secret};
-use tidegate_balance as balance;
-use tidegate_balance::Policy;
-use tidegate_proxy::{Listener, Mode, PathMode, PoolSettings, Settings};
-use tidegate_transport::ConnectionLimits;
+use tidegate_proxy::{Listener, Mode, PathMode, Settings};
 use tidegate_world::{Cause, CloseCause, Core, Failure, Flow, Transport};
 
 const OUTSIDE: &str = "192.0.2.1:5062";
@@ -21,18 +18,13 @@ fn scene_for(mode: Mode) -> Scene {
 
 /// Makes a proxy in front of a registrar over UDP, with listeners of each kind for phones.
 fn scene_with(mode: Mode, adjust: impl FnOnce(&mut Settings)) -> Scene {
-    let at = |transport, local: &str| Listener { transport, ..Listener::new(address(local)) };
-    let listeners = vec![
-        Listener::new(address(PROXY)),
-        at(Transport::Udp, OUTSIDE),
-        at(Transport::Tcp, OUTSIDE),
-        at(Transport::Wss, "192.0.2.1:443"),
+    let listeners = [
+        (Transport::Udp, PROXY),
+        (Transport::Udp, OUTSIDE),
+        (Transport::Tcp, OUTSIDE),
+        (Transport::Wss, "192.0.2.1:443"),
     ];
-    let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
-    let pool = PoolSettings { mode, listener: Some(0), ..PoolSettings::new(backends, Policy::Rr) };
-    let mut settings = Settings::new(listeners, vec![pool], secret(1));
-    adjust(&mut settings);
-    Scene::of(settings, ConnectionLimits::default())
+    Scene::in_front(&listeners, mode, adjust)
 }
 
 impl Scene {

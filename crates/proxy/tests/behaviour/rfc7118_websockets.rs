@@ -1,11 +1,9 @@
 //! RFC 7118: tests of callers in browsers, which can be reached only on their own connections.
 
 use crate::connected::Scene;
-use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, address, only, request, secret};
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, address, only, request};
 use tidegate_balance as balance;
-use tidegate_balance::Policy;
-use tidegate_proxy::{Listener, Mode, PoolSettings, Settings};
-use tidegate_transport::ConnectionLimits;
+use tidegate_proxy::{Mode, Settings};
 use tidegate_world::{CloseCause, Core, Flow, Seed, Transport};
 
 /// A browser, and the host name that the browser makes up.
@@ -23,17 +21,9 @@ fn scene_before(inside: Transport, mode: Mode) -> Scene {
 /// Makes a proxy with a listener for its back end, which it reaches over `inside`, and one for each
 /// kind of WebSocket at ports of their own.
 fn scene_with(inside: Transport, mode: Mode, adjust: impl FnOnce(&mut Settings)) -> Scene {
-    let at = |transport, local: &str| Listener { transport, ..Listener::new(address(local)) };
-    let listeners = vec![
-        at(inside, PROXY),
-        at(Transport::Ws, "192.0.2.1:80"),
-        at(Transport::Wss, "192.0.2.1:443"),
-    ];
-    let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
-    let pool = PoolSettings { mode, listener: Some(0), ..PoolSettings::new(backends, Policy::Rr) };
-    let mut settings = Settings::new(listeners, vec![pool], secret(1));
-    adjust(&mut settings);
-    Scene::of(settings, ConnectionLimits::default())
+    let listeners =
+        [(inside, PROXY), (Transport::Ws, "192.0.2.1:80"), (Transport::Wss, "192.0.2.1:443")];
+    Scene::in_front(&listeners, mode, adjust)
 }
 
 impl Scene {
