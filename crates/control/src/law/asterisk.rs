@@ -14,19 +14,14 @@
 //!
 //! Source: Asterisk, `main/taskprocessor.c` and `res/res_pjsip/pjsip_distributor.c`.
 
-use super::ohta::Watermarks;
+use super::ohta::{Watermarks, high_mark, low_mark, queue_size};
 use crate::{Entry, Param, Values};
 
-static BUFFER: Param = Param::whole("buffer", "calls", 1500.0, 1, 1_000_000).doc(
-    "The number of new calls that may wait. Further calls are rejected. With `queue = \"fifo\"` \
-     all waiting messages count, here and for the watermarks.",
-);
+static BUFFER: Param = queue_size(1500.0);
 
-static HIGH: Param = Param::whole("high_water", "calls", 500.0, 1, 1_000_000)
-    .doc("High watermark: if this number of calls or more wait, new work is rejected.");
+static HIGH: Param = high_mark("high_water", 500.0);
 
-static LOW: Param = Param::whole("low_water", "calls", 450.0, 0, 1_000_000)
-    .doc("Low watermark: when this number of calls or fewer wait, new work is admitted again.");
+static LOW: Param = low_mark("low_water", 450.0);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "asterisk",

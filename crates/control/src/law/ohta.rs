@@ -16,16 +16,11 @@ use tidegate_world::Timestamp;
 
 use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
-static BUFFER: Param = Param::whole("buffer", "calls", 1000.0, 1, 1_000_000).doc(
-    "The number of new calls that may wait. Further calls are rejected. With `queue = \"fifo\"` \
-     all waiting messages count, here and for the watermarks.",
-);
+static BUFFER: Param = queue_size(1000.0);
 
-static HIGH: Param = Param::whole("hi_wm", "calls", 800.0, 1, 1_000_000)
-    .doc("High watermark: if this number of calls or more wait, new work is rejected.");
+static HIGH: Param = high_mark("hi_wm", 800.0);
 
-static LOW: Param = Param::whole("lo_wm", "calls", 400.0, 0, 1_000_000)
-    .doc("Low watermark: when this number of calls or fewer wait, new work is admitted again.");
+static LOW: Param = low_mark("lo_wm", 400.0);
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "ohta",
@@ -40,6 +35,26 @@ pub(crate) static ENTRY: Entry = Entry {
     },
     build: |values: &Values| Box::new(Watermarks::new(values, &BUFFER, &HIGH, &LOW)),
 };
+
+/// Returns the parameter for the size of the queue, with this default in calls.
+pub(super) const fn queue_size(default: f64) -> Param {
+    Param::whole("buffer", "calls", default, 1, 1_000_000).doc(
+        "The number of new calls that may wait. Further calls are rejected. With \
+         `queue = \"fifo\"` all waiting messages count, here and for the watermarks.",
+    )
+}
+
+/// Returns the parameter for the high watermark, with this default in calls.
+pub(super) const fn high_mark(name: &'static str, default: f64) -> Param {
+    Param::whole(name, "calls", default, 1, 1_000_000)
+        .doc("High watermark: if this number of calls or more wait, new work is rejected.")
+}
+
+/// Returns the parameter for the low watermark, with this default in calls.
+pub(super) const fn low_mark(name: &'static str, default: f64) -> Param {
+    Param::whole(name, "calls", default, 0, 1_000_000)
+        .doc("Low watermark: when this number of calls or fewer wait, new work is admitted again.")
+}
 
 /// A law with two watermarks on the queue.
 #[derive(Debug)]
