@@ -74,7 +74,8 @@ impl<'a> Step<'a> {
 pub(crate) enum SourceEvidence {
     #[default]
     Nothing,
-    /// The message claimed to belong to a call or transaction that does not exist.
+    /// The message claimed to belong to a call or transaction that does not exist, or exceeds the
+    /// rate of its call.
     Stray,
     /// The sender receives the messages sent to its address, because its message contains a value
     /// that was only in such a message.

@@ -7,7 +7,7 @@ use tidegate_sip::{
 };
 use tidegate_world::{Received, Timestamp};
 
-use super::view::View;
+use super::view::{Standing, View};
 use super::waiting::QueueClass;
 use crate::message::class::Class;
 use crate::message::request::RequestHashes;
@@ -121,10 +121,16 @@ pub(crate) fn read<'a>(
         unreachable!("responses have a class by their start line")
     };
     let hashes = view.hashes(method, &scan);
-    let class = by_start.unwrap_or_else(|| {
-        let is_known = view.knows(now, method, &scan, &hashes, received);
-        Class::of_request(method, is_known)
-    });
+    let class = match by_start {
+        Some(class) => class,
+        None => match view.standing(now, method, &scan, &hashes, received) {
+            Standing::Floods => {
+                let class = Some(Class::InDialog);
+                return Err(Unclassified::Dropped(class, DropReason::CallFlood));
+            }
+            standing => Class::of_request(method, standing == Standing::Known),
+        },
+    };
     let fingerprint = || Some(view.fingerprint(&scan, &hashes, &received.bytes));
     let reading = |class, queue_class| {
         let hashes = Some(hashes);

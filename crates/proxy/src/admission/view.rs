@@ -6,7 +6,7 @@ use tidegate_transaction::{Key, identity_of_branch};
 use tidegate_world::{Received, Shedding, Timestamp, Transport};
 
 use crate::admission::kernel_shed::KernelShed;
-use crate::dialog::{Call, Calls, Transaction};
+use crate::dialog::{Call, Calls};
 use crate::message::challenge::challenge_of;
 use crate::message::probe_branch::ProbeBranch;
 use crate::message::reply::is_own_ack;
@@ -16,10 +16,27 @@ use crate::message::way_back::ways_back;
 use crate::observe::counters::Counters;
 use crate::parked::Parked;
 use crate::response::origin::request_origin;
-use crate::routing::route_set::has_token;
+use crate::routing::route_set::{RouteProof, route_proof};
 use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
 use crate::transaction::branches::is_branch_of;
+
+/// The relation of a request to the calls and transactions of this proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// The request belongs to no call or transaction.
+    Unknown,
+    Known,
+    /// The request belongs to a call or transaction in which more messages arrive than a correct
+    /// peer sends.
+    Floods,
+}
+
+impl Standing {
+    fn of_known(floods: bool) -> Self {
+        if floods { Self::Floods } else { Self::Known }
+    }
+}
 
 /// References to the parts of a shard that admission reads.
 #[derive(Clone, Copy)]
@@ -60,49 +77,61 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether a scanned request with these hashes belongs to a call or transaction of this
-    /// proxy, or repeats a request that waits for an answer from the DNS or a store.
-    pub(crate) fn knows(
+    /// Returns the relation of a scanned request with these hashes to the calls and transactions of this
+    /// proxy. A request that repeats one that waits for an answer from the DNS or a store is known
+    /// too.
+    pub(crate) fn standing(
         &self,
         now: Timestamp,
         method: Method,
         scan: &Scan<'_>,
         hashes: &RequestHashes,
         received: &Received,
-    ) -> bool {
+    ) -> Standing {
         let RequestHashes { identity, call: fingerprint } = *hashes;
-        let is_known =
-            |key| self.transactions.find(key).is_some() || self.parked.is_known(now, key);
-        if identity.is_some_and(|identity| is_known(Key::new(identity, method))) {
-            return true;
+        let (keys, bytes) = (&self.snapshot.keys, &received.bytes);
+        if let Some(key) = identity.map(|identity| Key::new(identity, method)) {
+            if let Some(is_flooded) = self.transactions.is_flooded(key) {
+                return Standing::of_known(is_flooded);
+            }
+            if self.parked.is_known(now, key) {
+                return Standing::Known;
+            }
         }
-        match scan.to_tag {
+        let of_call = |call: &Call| Standing::of_known(call.floods(now));
+        if scan.to_tag.is_none() {
             // A request without a To-tag is known only if it retransmits a known request. An INVITE
             // with the Call-ID of a call of ours need not be part of that call.
-            None => identity.is_some_and(|identity| {
-                let transaction = Transaction { identity, method };
-                self.calls.is_repetition(
-                    &self.snapshot.keys,
-                    fingerprint,
-                    transaction,
-                    scan,
-                    &received.bytes,
-                )
-            }),
-            Some(_) => {
-                let is_within =
-                    self.calls.is_within(&self.snapshot.keys, fingerprint, &received.bytes);
-                let has_token = || has_token(now, self.snapshot, received, scan.call_id);
-                match is_within {
-                    // A fork may set up more dialogs than a call keeps, and the caller has to
-                    // acknowledge and to end each of them (RFC 3261 §13.2.2.4). An INVITE with an
-                    // invented To-tag may begin a new call (§12.2.2), so a token does not verify
-                    // it.
-                    Some(false) => method != Method::Invite && has_token(),
-                    Some(true) => true,
-                    // The call was set up before a restart, or at another instance.
-                    None => has_token(),
-                }
+            let find = |identity| {
+                let which = (fingerprint, identity);
+                self.calls.find_repeated_invite(now, keys, which, scan, bytes)
+            };
+            return identity.and_then(find).map_or(Standing::Unknown, of_call);
+        }
+        match self.calls.find_within(keys, fingerprint, bytes) {
+            Some(Some(call)) => of_call(call),
+            // An INVITE with an invented To-tag may begin a new call (RFC 3261 §12.2.2), so a token
+            // does not verify it.
+            Some(None) if method == Method::Invite => Standing::Unknown,
+            // A fork may set up more dialogs than a call keeps, and the caller has to acknowledge
+            // and to end each of them (RFC 3261 §13.2.2.4). If there is no call, it was set up
+            // before a restart, or at another instance.
+            _ => self.standing_by_route(now, received, (scan.call_id, fingerprint)),
+        }
+    }
+
+    /// Returns the relation of a request to known calls by its Route values.
+    fn standing_by_route(
+        &self,
+        now: Timestamp,
+        received: &Received,
+        call: (&[u8], u128),
+    ) -> Standing {
+        match route_proof(now, self.snapshot, received, call) {
+            RouteProof::Nothing => Standing::Unknown,
+            RouteProof::ForPhone => Standing::Known,
+            RouteProof::InDialog(number) => {
+                Standing::of_known(self.calls.unknown_floods(now, number))
             }
         }
     }
@@ -174,13 +203,13 @@ impl View<'_> {
         scan: &Scan<'_>,
         received: &Received,
     ) -> bool {
-        match method {
-            Method::Cancel => {
-                self.has_served(now, &self.hashes(method, scan))
-                    || has_token(now, self.snapshot, received, scan.call_id)
-            }
-            _ => self.knows(now, method, scan, &self.hashes(method, scan), received),
-        }
+        let hashes = self.hashes(method, scan);
+        let standing = match method {
+            Method::Cancel if self.has_served(now, &hashes) => Standing::Known,
+            Method::Cancel => self.standing_by_route(now, received, (scan.call_id, hashes.call)),
+            _ => self.standing(now, method, scan, &hashes, received),
+        };
+        standing == Standing::Known
     }
 
     /// Returns whether a response answers a request that this proxy has sent. A proxy accepts a

@@ -31,7 +31,9 @@ use crate::settings::BackendRef;
 use crate::shares::{Amount, Bucket, Shares, is_scarce};
 use crate::transport::budget::Budget;
 pub(crate) use call::{Call, Phase};
+pub(crate) use dialogs::ORDER;
 use expired::{Expired, Links};
+pub(crate) use rate::Price;
 use rate::Rates;
 use transaction::TRANSACTION_MAX;
 pub(crate) use transaction::{Answer, Evidence, Transaction};
@@ -334,13 +336,24 @@ impl Calls {
         self.change(call, |entry| entry.set_parties(of, parties));
     }
 
-    /// Returns whether the rate limit of a call allows one more request. If so, counts the request.
-    /// If `call` is not in the table, the call is identified by its fingerprint.
-    pub(crate) fn take_rate(&mut self, now: Timestamp, call: CallRef, fingerprint: u128) -> bool {
+    /// Returns whether the rate limit of a call allows one more message at this `price`. If so,
+    /// counts the message. If `call` is not in the table, the call is identified by `number`.
+    pub(crate) fn take_rate(
+        &mut self,
+        now: Timestamp,
+        call: CallRef,
+        number: u64,
+        price: Price,
+    ) -> bool {
         match self.get_mut(call) {
-            Some(entry) => entry.take_rate(now),
-            None => self.rates.take(now, fingerprint),
+            Some(entry) => entry.take_rate(now, price),
+            None => self.rates.take(now, number),
         }
+    }
+
+    /// Returns whether the rate limit of a call that is not in the table is used up.
+    pub(crate) fn unknown_floods(&self, now: Timestamp, number: u64) -> bool {
+        self.rates.is_used_up(now, number)
     }
 
     /// Records a request to `backend_ref`. `picker` counts the transaction at this back end. `held`

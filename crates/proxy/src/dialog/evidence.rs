@@ -7,8 +7,9 @@
 //! If it has no To-tag, it may go to this back end too, but counts as a new request.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags};
+use tidegate_world::Timestamp;
 
-use super::calls::{Answer, Call, CallRef, Calls, Evidence, Phase, Transaction};
+use super::calls::{Answer, Call, CallRef, Calls, Evidence, ORDER, Phase, Transaction};
 use crate::keys::Keys;
 use crate::message::request::Request;
 
@@ -33,10 +34,11 @@ pub(crate) struct Known {
     pub(crate) is_stray: bool,
 }
 
-/// Returns the hash of the dialog with these two tags, in either order. The hash is never 0.
-pub(crate) fn dialog_hash(keys: &Keys, one: &[u8], other: &[u8]) -> u32 {
-    let tags = if one <= other { [one, other] } else { [other, one] };
-    keys.dialog.hash(&tags) as u32 | 1
+/// Returns the hash of the dialog with these two tags. With the tags exchanged, the hash differs
+/// only in the bit [`ORDER`]. The hash is never 0.
+pub(crate) fn dialog_hash(keys: &Keys, from: &[u8], to: &[u8]) -> u32 {
+    let (tags, order) = if from <= to { ([from, to], 0) } else { ([to, from], ORDER) };
+    keys.dialog.hash(&tags) as u32 & !ORDER | order | 1
 }
 
 /// Returns the hash of the parts that all forked copies of an INVITE share. The hash is never 0.
@@ -47,7 +49,13 @@ fn copy_hash(keys: &Keys, from_tag: &[u8], cseq: u32, uri: &[u8]) -> u32 {
 impl Calls {
     /// Looks a request up in the call table. `from_backend` is true if a back end has sent the
     /// request.
-    pub(crate) fn look_up(&self, keys: &Keys, request: &Request<'_>, from_backend: bool) -> Known {
+    pub(crate) fn look_up(
+        &self,
+        now: Timestamp,
+        keys: &Keys,
+        request: &Request<'_>,
+        from_backend: bool,
+    ) -> Known {
         let Request { method, identity, call_fingerprint: fingerprint, uri_text, .. } = *request;
         let essentials = &request.essentials;
         let (from, to) = (essentials.from_tag.unwrap_or_default(), essentials.to_tag);
@@ -97,54 +105,60 @@ impl Calls {
             known.is_invented = method == Method::Invite && find(&is_dialog).is_some();
             return known;
         }
-        let repeated = find(&|call| call.is_repetition(transaction, copy));
+        let repeated = find(&|call| call.is_repetition(now, transaction, copy));
         known.call = match method {
             _ if repeated.is_some() => repeated,
             // A call that leads through a back end has two legs, which share one entry. So an
             // INVITE from a back end belongs to any entry with its Call-ID.
             Method::Invite if !from_backend => {
-                find(&|call| call.is_copied_by(copy)).or_else(|| find(&Call::may_begin))
+                find(&|call| call.is_copied_by(now, copy)).or_else(|| find(&Call::may_begin))
             }
             _ => any,
         };
         known
     }
 
-    /// Returns whether a request outside any dialog is a retransmission of a request that was
-    /// served. `scan` is the result of scanning its `bytes`.
-    pub(crate) fn is_repetition(
+    /// Returns the call of which a request outside any dialog retransmits the INVITE, or `None` if
+    /// the request is no such retransmission. `scan` is the result of scanning its `bytes`.
+    ///
+    /// A request with another method is not looked for, because its branch alone does not identify
+    /// it. The gate recognizes its retransmissions by their
+    /// [fingerprint](crate::admission::view::View::fingerprint).
+    pub(crate) fn find_repeated_invite(
+        &self,
+        now: Timestamp,
+        keys: &Keys,
+        (fingerprint, identity): (u128, u64),
+        scan: &Scan<'_>,
+        bytes: &[u8],
+    ) -> Option<&Call> {
+        let ScanStart::Request { method: Method::Invite, uri, .. } = scan.start else {
+            return None;
+        };
+        let transaction = Transaction { identity, method: Method::Invite };
+        self.find_where(fingerprint, |call| call.is_repeated(transaction))?;
+        let (from, _) = dialog_tags(bytes)?;
+        let copy = copy_hash(keys, from, scan.cseq, uri);
+        let is_repetition = |call: &Call| call.is_repetition(now, transaction, copy);
+        self.get(self.find_where(fingerprint, is_repetition)?)
+    }
+
+    /// Returns the call within whose dialog the request in `bytes` is, or `Some(None)` if no call
+    /// with this fingerprint has the dialog. Returns `None` if no call with this fingerprint can
+    /// have dialogs, or if the tags of the request cannot be read.
+    pub(crate) fn find_within(
         &self,
         keys: &Keys,
         fingerprint: u128,
-        transaction: Transaction,
-        scan: &Scan<'_>,
         bytes: &[u8],
-    ) -> bool {
-        let is_repeated = |call: &Call| call.is_repeated(transaction);
-        if self.find_where(fingerprint, is_repeated).is_none() {
-            return false;
-        }
-        let copy = match scan.start {
-            ScanStart::Request { method: Method::Invite, uri, .. } => {
-                let Some((from, _)) = dialog_tags(bytes) else { return false };
-                copy_hash(keys, from, scan.cseq, uri)
-            }
-            _ => 0,
-        };
-        let is_repetition = |call: &Call| call.is_repetition(transaction, copy);
-        self.find_where(fingerprint, is_repetition).is_some()
-    }
-
-    /// Returns whether the request in `bytes` is within a dialog of a call with this fingerprint.
-    /// Returns `None` if no call with this fingerprint can have dialogs, or if the tags of the
-    /// request cannot be read.
-    pub(crate) fn is_within(&self, keys: &Keys, fingerprint: u128, bytes: &[u8]) -> Option<bool> {
+    ) -> Option<Option<&Call>> {
         // The entry of a request outside any call has no dialogs.
         let may_have_dialogs = |call: &Call| call.phase != Phase::Single;
         self.find_where(fingerprint, may_have_dialogs)?;
         let (from, to) = dialog_tags(bytes)?;
         let dialog = dialog_hash(keys, from, to);
-        Some(self.find_where(fingerprint, |call| call.has_dialog(dialog)).is_some())
+        let within = self.find_where(fingerprint, |call| call.has_dialog(dialog));
+        Some(within.and_then(|call| self.get(call)))
     }
 
     /// Returns the facts of a response that the call table uses.

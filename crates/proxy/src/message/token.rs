@@ -129,6 +129,17 @@ pub(crate) struct PeerFlow {
 pub(crate) type TokenText = ArrayVec<u8, ENCODED_MAX>;
 
 impl RouteToken {
+    /// Returns a keyed hash that identifies the call of the token, even if a stranger has made a
+    /// call with the same Call-ID. `fingerprint` is that of the Call-ID.
+    pub(crate) fn number(&self, keys: &Keys, fingerprint: u128) -> u64 {
+        let mut raw = ArrayVec::<u8, { 2 * ADDRESS_MAX }>::new();
+        put_address(&mut raw, self.backend);
+        if let Some(peer) = self.peer {
+            put_address(&mut raw, peer.remote);
+        }
+        keys.call.hash(&[&fingerprint.to_be_bytes(), &self.made.0.to_be_bytes(), &raw])
+    }
+
     pub(crate) fn encode(&self, keys: &Keys, call_id: &[u8]) -> TokenText {
         let mut raw = ArrayVec::<u8, RAW_MAX>::new();
         let (mark, key) = keys.token();

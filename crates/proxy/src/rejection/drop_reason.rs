@@ -42,7 +42,8 @@ unit_enum! {
         /// The message claims to belong to a call or transaction, but could not be verified, and the
         /// queue for such messages was full.
         Unverified = "unverified",
-        /// The message exceeds the rate limit of its call.
+        /// The message exceeds the rate limit of its call, or repeats a request more often than a
+        /// client does.
         CallFlood = "call_flood",
         /// A STUN message that is not a valid binding request, or a binding request whose response
         /// would go to port 0.

@@ -15,7 +15,7 @@ use tidegate_world::Received;
 
 use self::call_entry::{check_room_for_call, hold, move_call, record_source};
 use crate::dialog::evidence::Known;
-use crate::dialog::{Answer, CallRef, Transaction};
+use crate::dialog::{Answer, CallRef, Price, Transaction};
 use crate::message::request::{Request, category_of_new};
 use crate::network::caller_of;
 use crate::pushback::next_hops::Admission;
@@ -53,12 +53,13 @@ pub(crate) fn commit(
     plan: Plan,
 ) -> Result<NextHop, Rejection> {
     let shown = evidence_of_ack(step, received, request, &plan);
-    let Plan { target_choice, known, own_routes, egress, is_rated, proves_receipt, origin, .. } =
-        plan;
+    let Plan { target_choice, known, own_routes, egress, proves_receipt, origin, .. } = plan;
+    let (is_rated, number) = (plan.is_rated, plan.number);
     if proves_receipt {
         step.peers.verify(step.now, &step.snapshot.keys, &received.flow);
     }
-    if is_rated && !take_rate(step, request, &known) {
+    if is_rated && !take_rate(step, request, &known, number) {
+        step.shown = SourceEvidence::Stray;
         return Err(Rejection::Drop(DropReason::CallFlood));
     }
     let Known { call, evidence, .. } = known;
@@ -177,7 +178,9 @@ fn check_restriction(
     let Request { identity, method, is_again, .. } = *input.request;
     let stands_alone = !matches!(method, Method::Ack | Method::Cancel);
     let transaction = Transaction { identity, method };
-    let is_repeated = || is_again || step.routing.calls.is_repeated(call, transaction);
+    let is_single = input.known.is_new && method != Method::Invite;
+    let is_repeated =
+        || is_again || !is_single && step.routing.calls.is_repeated(call, transaction);
     if snapshot.next_hops.is_any() && stands_alone && is_repeated() {
         let offer = snapshot.offer_to(now, backend_ref, address);
         return Ok(Admission { address, offer });
@@ -203,18 +206,19 @@ fn check_outside(
     check_restriction(step, input, call, to, address).map(Some)
 }
 
-/// Counts a request against the rate limit of its call. Returns whether the request may pass. The
-/// limit applies to in-dialog requests and to further copies of the INVITE, because a call could
-/// otherwise be used to bypass the limits on new work. A retransmission always passes and is not
-/// counted. In calls with transactions, retransmissions do not reach this function.
-fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool {
+/// Counts a request against the rate limit of its call. `number` identifies a call that is not in
+/// the call table. Returns whether the request may pass. The limit applies to in-dialog requests
+/// and to further copies of the INVITE, because a call could otherwise be used to bypass the limits
+/// on new work. In calls with transactions, retransmissions do not reach this function.
+fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known, number: u64) -> bool {
     let calls = &mut step.routing.calls;
     // A source that knows only the Call-ID must not use up the rate of the call.
     let call = known.call.filter(|_| !known.is_stray).unwrap_or(CallRef::NONE);
     let Request { identity, method, .. } = *request;
     let is_repeated =
         method != Method::Ack && calls.is_repeated(call, Transaction { identity, method });
-    is_repeated || calls.take_rate(step.now, call, known.fingerprint)
+    let price = if is_repeated { Price::Retransmission } else { Price::Request };
+    calls.take_rate(step.now, call, number, price)
 }
 
 /// Starts new work with the Call-ID of a known call, at the back end of that call. If the limits of

@@ -54,7 +54,7 @@ pub(super) fn in_dialog(
     // Like the first request of the call, a request outside a dialog may go to another back end.
     let key = choice_key(snapshot, state, backend_ref.pool, request, known.fingerprint);
     let Request { method, identity, .. } = *request;
-    let begins = begins(state, Some(call), request, known.evidence, backend_ref);
+    let begins = begins(now, state, Some(call), request, known.evidence, backend_ref);
     // Admission does not give priority to a retransmission, so it has the priority of its call.
     let demand = demand_of(method, request.has_priority || !begins && had_priority);
     if begins {
@@ -103,7 +103,7 @@ fn by_token(
         let entry = call.and_then(|call| state.calls.get(call)).filter(is_there);
         let backend_ref = entry.map_or(owner, |entry| entry.backend_ref);
         let is_invite = is_invented || is_new && request.method == Method::Invite;
-        let begins = is_invite && begins(state, call, request, evidence, backend_ref);
+        let begins = is_invite && begins(now, state, call, request, evidence, backend_ref);
         // The name of the back end may now resolve to another address, but the dialog stays at the
         // old one.
         let at = |backend_ref| snapshot.backend(backend_ref).named().map(|_| token.backend);
@@ -174,14 +174,17 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
 /// Returns whether a request outside a dialog is new work for the limits of `backend_ref`, and so
 /// needs headroom.
 ///
-/// Two kinds of request are not new work: a request that the entry of `call` has recorded already,
-/// and a copy of the INVITE for which the call is counted at that back end (RFC 3261 §8.2.2.2). Any
+/// Two kinds of request are not new work: a retransmission, and a copy of the INVITE for which the
+/// call is counted at that back end (RFC 3261 §8.2.2.2). An INVITE is a retransmission if the entry
+/// of `call` has recorded it. Any other request is one if the gate says so, because the entry does
+/// not distinguish requests with one branch. Any
 /// other INVITE counts as one more call, because the call in the table is over, is not known, or is
 /// not counted (it leads from one back end to another).
 ///
 /// RFC 3261 §16.3: "Notice that a proxy is not required to detect merged requests and MUST NOT
 /// treat merged requests as an error condition."
 fn begins(
+    now: Timestamp,
     state: &RoutingState,
     call: Option<CallRef>,
     request: &Request<'_>,
@@ -191,8 +194,11 @@ fn begins(
     let Some(entry) = call.and_then(|call| state.calls.get(call)) else {
         return true;
     };
-    let Request { identity, method, .. } = *request;
-    let is_copy = || entry.is_counted() && entry.is_copied_by(evidence.copy);
-    !entry.is_repetition(Transaction { identity, method }, evidence.copy)
-        && (entry.backend_ref != backend_ref || !is_copy())
+    let Request { identity, method, is_again, .. } = *request;
+    let is_repetition = match method {
+        Method::Invite => entry.is_repetition(now, Transaction { identity, method }, evidence.copy),
+        _ => is_again,
+    };
+    let is_copy = || entry.is_counted() && entry.is_copied_by(now, evidence.copy);
+    !is_repetition && (entry.backend_ref != backend_ref || !is_copy())
 }

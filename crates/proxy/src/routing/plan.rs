@@ -48,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) egress: Option<u8>,
     /// True if the request counts against the rate limit of its call.
     pub(crate) is_rated: bool,
+    /// The number of the call in the rate limit, if the call is not in the call table.
+    pub(crate) number: u64,
     /// True if a route token shows that the request belongs to its call.
     pub(crate) has_token: bool,
     /// True if the request proves that its sender receives the messages sent to its address.
@@ -107,6 +109,7 @@ pub(crate) fn plan<'a>(
         // Without a token of ours, another element may have written these Routes.
         egress: routes.egress.filter(|_| routes.token.is_some()),
         is_rated: false,
+        number: 0,
         has_token: false,
         proves_receipt: false,
         origin: snapshot.addresses.origin(flow),
@@ -114,7 +117,7 @@ pub(crate) fn plan<'a>(
     let (mut origin, mut is_removed) =
         origin_of_sender(now, snapshot, received, request, plan.origin, &routes);
     let look_up = |origin: Origin| {
-        state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some())
+        state.calls.look_up(now, &snapshot.keys, request, origin.backend_ref().is_some())
     };
     plan.known = look_up(origin);
     // Ignore a token that is too old, unless the call table has its call.
@@ -139,7 +142,15 @@ pub(crate) fn plan<'a>(
         PlanInput { now, snapshot, state, received, request, routes, origin, is_removed, is_ours };
     if !input.is_outward(call) && !forks_anew(snapshot, state, &input.routes, &plan.known) {
         let is_decided = is_new && (call.is_none() || *method != Method::Invite);
-        plan.is_rated = (call.is_some() || input.routes.token.is_some()) && !is_decided;
+        let token = input.routes.token;
+        plan.is_rated = (call.is_some() || token.is_some()) && !is_decided;
+        if plan.is_rated && (call.is_none() || plan.known.is_stray) {
+            let fingerprint = plan.known.fingerprint;
+            plan.number = match token {
+                Some(token) => token.number(&snapshot.keys, fingerprint),
+                None => fingerprint as u64,
+            };
+        }
         let routes = &input.routes;
         if let Some(target_choice) =
             in_dialog(now, snapshot, state, received, request, routes, &plan.known)

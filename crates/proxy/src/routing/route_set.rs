@@ -106,22 +106,35 @@ impl<'a> RouteSet<'a> {
     }
 }
 
-/// Returns whether the Route values of a request prove that the request belongs to a dialog of
-/// ours, or that the registrar of a phone sends the request to this phone. A flow token in the
-/// request of a stranger proves nothing, because a stranger may have seen the token.
-pub(crate) fn has_token(
+/// A fact that the Route values of a request prove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RouteProof {
+    Nothing,
+    /// The registrar of a phone sends the request to this phone.
+    ForPhone,
+    /// The request belongs to a dialog of ours, whose call has this
+    /// [number](RouteToken::number).
+    InDialog(u64),
+}
+
+/// Returns what the Route values of a request prove. `fingerprint` is that of its Call-ID. A flow
+/// token in the request of a stranger proves nothing, because a stranger may have seen the token.
+pub(crate) fn route_proof(
     now: Timestamp,
     snapshot: &Snapshot,
     received: &Received,
-    call_id: &[u8],
-) -> bool {
-    let Ok(message) = Message::parse(&received.bytes) else { return false };
+    (call_id, fingerprint): (&[u8], u128),
+) -> RouteProof {
+    let Ok(message) = Message::parse(&received.bytes) else { return RouteProof::Nothing };
     let Ok(routes) = RouteSet::read(snapshot, &received.flow, &message, call_id, 0) else {
-        return false;
+        return RouteProof::Nothing;
     };
-    let is_for_phone =
-        routes.flow.is_some() && snapshot.addresses.origin(&received.flow) != Origin::Stranger;
     let is_fresh =
-        |method| routes.token.is_some_and(|token| snapshot.is_fresh(now, method, &token));
-    is_for_phone || message.method().is_some_and(is_fresh)
+        |token: &RouteToken| message.method().is_some_and(|m| snapshot.is_fresh(now, m, token));
+    let is_stranger = || snapshot.addresses.origin(&received.flow) == Origin::Stranger;
+    match routes.token.filter(is_fresh) {
+        Some(token) => RouteProof::InDialog(token.number(&snapshot.keys, fingerprint)),
+        None if routes.flow.is_some() && !is_stranger() => RouteProof::ForPhone,
+        None => RouteProof::Nothing,
+    }
 }

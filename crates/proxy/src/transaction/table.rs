@@ -97,6 +97,13 @@ impl Transactions {
         self.table.find(key)
     }
 
+    /// Returns whether more copies of a request have arrived than a client sends. Returns `None` if
+    /// there is no context of the request.
+    pub(crate) fn is_flooded(&self, key: Key) -> Option<bool> {
+        let handle = self.find(key)?;
+        Some(self.table.get(handle).is_some_and(|context| context.budget.is_flooded()))
+    }
+
     /// Returns the context of the request that a CANCEL with this identity cancels.
     ///
     /// RFC 3261 §9.2: "assuming that the request method is anything but CANCEL or ACK". If several

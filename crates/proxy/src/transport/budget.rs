@@ -3,6 +3,10 @@
 /// Number of final responses that may be sent for each request even if the budget is used up.
 const FINALS: u8 = 2;
 
+/// Maximum number of copies of a request that are served. RFC 3261 §17.1.2.2: a client sends at most
+/// eleven in 64·T1. The network may duplicate some of them.
+const COPIES_MAX: u8 = 16;
+
 /// The bytes received and sent for a transaction, or for a call that is served without
 /// transactions.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,6 +16,8 @@ pub(crate) struct Budget {
     /// The kinds of provisional responses sent so far, as a bit set.
     kinds: u8,
     finals: u8,
+    /// The number of copies of the last request, without the request itself.
+    copies: u8,
 }
 
 impl Budget {
@@ -19,9 +25,15 @@ impl Budget {
     /// of the budget (see [`covers`](Self::covers)).
     pub(crate) fn on_request(&mut self, length: usize, is_repeated: bool) {
         self.received = self.received.saturating_add(length as u32);
+        self.copies = self.copies.saturating_add(1);
         if !is_repeated {
-            (self.kinds, self.finals) = (0, 0);
+            (self.kinds, self.finals, self.copies) = (0, 0, 0);
         }
+    }
+
+    /// Returns whether more copies of the last request have arrived than a client sends.
+    pub(crate) fn is_flooded(&self) -> bool {
+        self.copies >= COPIES_MAX
     }
 
     /// Records that a response with this status is sent.

@@ -148,6 +148,45 @@ fn other_requests_with_the_branch_of_an_answered_one_are_new_work() {
     }
 }
 
+// A client may use one branch for requests that differ. Without transactions nothing but the gate
+// distinguishes them from retransmissions.
+#[test]
+fn other_requests_with_the_branch_and_method_of_a_served_one_are_new_work() {
+    let mut s = alone(Mode::Stateless, rate(1.0));
+    let message = |cseq: u32, user: &str| {
+        let text = request("MESSAGE", &format!("sip:{user}@192.0.2.1"), "a", cseq, "");
+        under("z9hG4bK-same", &text)
+    };
+    let first = forwarded(s.send(CALLER, &message(1, "bob"))).unwrap();
+    s.send(BACKEND_A, &first.answer("200 OK"));
+    for i in 2..22 {
+        s.send(CALLER, &message(i, "bob"));
+        s.send(CALLER, &message(1, &format!("bob{i}")));
+    }
+    assert_eq!(s.counters.received(Class::InDialog).get(), 0);
+    let assigned = s.backends.backends()[0].assigned();
+    assert!(assigned <= 3, "{assigned} at one request a second");
+    // A retransmission needs no headroom and goes to the same back end.
+    assert!(forwarded(s.send(CALLER, &message(1, "bob"))).is_some());
+}
+
+// RFC 3261 §17.1.2.2: "If the client transaction is still in the "Trying" state when Timer F fires",
+// which is after 64·T1, the client has sent eleven copies.
+#[test]
+fn more_copies_of_a_request_than_a_client_sends_are_dropped() {
+    for mode in MODES {
+        let mut s = alone(mode, Limits::default());
+        let there = forwarded(s.send(CALLER, &invite("a"))).unwrap();
+        s.send(BACKEND_A, &there.answer("486 Busy Here"));
+        for _ in 0..1000 {
+            s.send(CALLER, &invite("a"));
+        }
+        let dropped = s.counters.dropped(DropReason::CallFlood).get();
+        // Without transactions the copies of all requests of a call are limited together.
+        assert_eq!(dropped, if mode == Mode::Stateless { 1000 - 360 } else { 1000 - 16 });
+    }
+}
+
 // RFC 3261 §8.2.2.2: "The same request has arrived at the UAS more than once, following different
 // paths, most likely due to forking." The number is limited to what a fork makes.
 #[test]
@@ -185,6 +224,47 @@ fn a_copy_of_an_answered_invite_is_no_other_call() {
         s.send(BACKEND_A, &copy.answer("482 Loop Detected"));
         end(&mut s, "a");
         assert_eq!(s.held(), [0, 0], "{mode:?}");
+    }
+}
+
+// RFC 6026 §7.1: the UAS knows an answered INVITE for 64·T1. It takes a later copy for a new call.
+#[test]
+fn a_late_copy_of_an_answered_invite_is_another_call() {
+    for mode in MODES {
+        let copies = [under("z9hG4bK-copy", &invite("a")), invite("a")];
+        for copy in copies {
+            let mut s = alone(mode, calls(2));
+            call(&mut s, "a").unwrap();
+            s.rest(Duration::from_secs(34));
+            let there = forwarded(s.send(CALLER, &copy)).unwrap();
+            s.send(BACKEND_A, &there.answer("200 OK"));
+            assert_eq!(s.held(), [2, 0], "{mode:?}");
+            let copy = under("z9hG4bK-third", &copy).replace("CSeq: 1 ", "CSeq: 2 ");
+            assert_eq!(s.status(CALLER, &copy), 503, "{mode:?}");
+        }
+    }
+}
+
+// RFC 3261 §12.2.2: the back end knows no dialog with exchanged tags, so its call goes on.
+#[test]
+fn a_bye_with_exchanged_tags_ends_no_call() {
+    for mode in MODES {
+        for (number, outcome) in
+            [Some("481 Gone"), Some("408 Request Timeout"), None].into_iter().enumerate()
+        {
+            let (mut s, _) = with_call(mode, "a");
+            let bye = request("BYE", "sip:bob@192.0.2.1", "a", 2, "Totag\r\n");
+            let bye = bye.replace("tag=caller", "tag=x").replace("tag=callee", "tag=caller");
+            let bye = under(&format!("z9hG4bK-{number}"), &bye.replace("tag=x", "tag=callee"));
+            let there = forwarded(s.send(CALLER, &bye)).unwrap();
+            if let Some(outcome) = outcome {
+                s.send(BACKEND_A, &there.answer(outcome));
+            }
+            s.rest(Duration::from_secs(100));
+            assert_eq!(s.held(), [1, 0], "{mode:?} {outcome:?}");
+            end(&mut s, "a");
+            assert_eq!(s.held(), [0, 0], "{mode:?} {outcome:?}");
+        }
     }
 }
 

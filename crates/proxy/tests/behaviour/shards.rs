@@ -231,6 +231,27 @@ fn a_call_finds_the_phone_whose_connection_another_shard_has() {
     }
 }
 
+/// A shard that does not have a call verifies its requests by their token alone. RFC 3261 §12.2.2:
+/// "Based on the To tag, the UAS MAY either accept or reject the request."
+#[test]
+fn an_invite_with_an_invented_to_tag_passes_the_law_at_no_shard() {
+    let caller = Flow::udp(address(PROXY), address("198.51.100.7:5060"));
+    let mut mesh = Mesh::adjusted(&[BACKEND_A], Transport::Udp, Mode::Transaction, |settings| {
+        settings.overload.gate.law = crate::fixed::law(&[("share", 0.0)]);
+    });
+    let invite = request("INVITE", "sip:bob@192.0.2.1", "c", 1, "");
+    // The law rejects everything, so another shard has admitted this call.
+    let (_, _, invite) = only(mesh.offer_after(0, caller, &invite, 1), "INVITE");
+    let backend = Flow::udp(address(PROXY), address(BACKEND_A));
+    mesh.offer(0, backend, &invite.answer("200 OK"));
+    let route = format!("Route: {}\r\nTotag\r\n", invite.header("Record-Route"));
+    for at in [0, 1] {
+        let text = request("INVITE", "sip:bob@192.0.2.1", "c", 2 + at, &route);
+        let text = text.replace(";tag=callee", &format!(";tag=invented{at}"));
+        only(mesh.offer(at as u16, caller, &text), "SIP/2.0 503");
+    }
+}
+
 /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
 /// response to the request."
 #[test]

@@ -192,6 +192,26 @@ fn the_source_of_a_flood_of_any_kind_is_banned() {
     }
 }
 
+/// A source may flood with messages that can be verified: copies of one request, or requests within
+/// one call.
+#[test]
+fn the_source_of_a_flood_within_a_transaction_or_a_call_is_banned() {
+    let copy = |_| request("MESSAGE", BOB, "m", 1, "");
+    let within = |method: &'static str| move |cseq| request(method, BOB, "a", cseq, "Totag\r\n");
+    for (kind, flood) in [
+        ("copies", &copy as &dyn Fn(u32) -> String),
+        ("INFO", &within("INFO")),
+        ("re-INVITE", &within("INVITE")),
+        ("BYE", &within("BYE")),
+    ] {
+        let (mut script, _) = in_call(flood_limit);
+        for number in 0..1000 {
+            script.send(CALLER, &flood(10 + number));
+        }
+        assert!(script.counters.dropped(DropReason::Banned).get() >= 600, "{kind}");
+    }
+}
+
 fn ban(list: &BanList, script: &Script, who: &str) {
     ban_at(list, script, who, 500);
 }

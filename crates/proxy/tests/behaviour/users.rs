@@ -415,6 +415,38 @@ fn requests_within_the_dialog_of_a_user_follow_the_route_token() {
     assert_eq!(asked(&mut s), None);
 }
 
+/// A stranger may know the Call-ID of a call, and make a call to its own phone with it.
+#[test]
+fn a_call_with_the_same_call_id_does_not_use_up_the_rate_of_another() {
+    let mut s = script();
+    let dial = |s: &mut Script, from: &str| {
+        s.send(
+            from,
+            &call("c").replace(CALLER, from).replace("z9hG4bK", &format!("z9hG4bK{}", from.len())),
+        );
+        let sent = forwarded(match asked(s) {
+            Some((id, _)) => {
+                s.proxy.on_answer(s.now, id, found(&["sip:a@203.0.113.7:5062"]));
+                s.serve()
+            }
+            None => s.sent(),
+        });
+        let ok = s.send(PHONE, &sent.answer("200 OK"));
+        format!("Route: {}\r\nTotag\r\n", ok[0].header("Record-Route"))
+    };
+    let route = dial(&mut s, CALLER);
+    s.pass(Duration::from_secs(2));
+    const STRANGER: &str = "198.51.100.99:5060";
+    let of_stranger = dial(&mut s, STRANGER);
+    let info = |cseq| {
+        request("INFO", "sip:a@203.0.113.7:5062", "c", cseq, &of_stranger).replace(CALLER, STRANGER)
+    };
+    let passed = (10..510).filter(|&cseq| !s.send(STRANGER, &info(cseq)).is_empty()).count();
+    assert_eq!(passed, 60);
+    let bye = request("BYE", "sip:a@203.0.113.7:5062", "c", 2, &route);
+    assert_eq!(forwarded(s.send(CALLER, &bye)).to.to_string(), PHONE);
+}
+
 #[test]
 fn a_back_end_calls_a_user_and_keeps_its_dialog() {
     let mut s = Script::with(Policy::Rr, |settings| {

@@ -82,10 +82,7 @@ impl Ingress {
         let reading = match read(now, &received, view, wanted, &mut outline) {
             Ok(reading) => reading,
             Err(Unclassified::Dropped(class, why)) => {
-                // The server that sends the ACK counts it as a request too (RFC 7415 §3.4).
-                if matches!(why, DropReason::OwnAck) {
-                    self.record_for_peer(now, &received, Category::Required, view);
-                }
+                let why = self.on_dropped(now, &received, why, view);
                 return Decided { class, read: when, decision: Decision::Drop(why) };
             }
             Err(Unclassified::Malformed(malformed)) => {
@@ -145,6 +142,30 @@ impl Ingress {
             self.gate.on_droppable_served(now);
         }
         decided(decision)
+    }
+
+    /// Counts a message that is dropped without being queued, against its sender. Returns the
+    /// reason to drop it, which is `why` or a ban of the sender.
+    fn on_dropped(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        why: DropReason,
+        view: View<'_>,
+    ) -> DropReason {
+        match why {
+            // The server that sends the ACK counts it as a request too (RFC 7415 §3.4).
+            DropReason::OwnAck => self.record_for_peer(now, received, Category::Required, view),
+            DropReason::CallFlood => {
+                self.count_ongoing(now, received, view);
+                let addresses = &view.snapshot.addresses;
+                if self.source_policy.on_message(now, &received.flow, addresses) {
+                    return DropReason::Banned;
+                }
+            }
+            _ => {}
+        }
+        why
     }
 
     /// Counts a request of an existing call or transaction for its sender, if any peer takes part
@@ -213,10 +234,12 @@ impl Ingress {
             return Err(Unadmitted::NotUnderstood);
         }
         sender.is_late = is_late;
-        // A message from another shard has passed the gate there. A retransmitted answer to a
+        // A message from another shard has passed the gate there. But an INVITE with a To-tag and a
+        // token belonged to a call there, so no gate has judged it. A retransmitted answer to a
         // challenge needs no check, because the gate remembers its decision on the first copy.
+        let is_judged_elsewhere = received.handoffs > 0 && (begins_call || class != Class::Invite);
         sender.is_admitted =
-            received.handoffs > 0 || !recalled.is_repetition() && self.answers_challenge(arrival);
+            is_judged_elsewhere || !recalled.is_repetition() && self.answers_challenge(arrival);
         sender.has_priority &=
             has_room(self, QueueClass::Priority) && self.large.has_room(received, true);
         sender.exceeds_limit = self.gate.exceeds_limit(now, &sender, recalled);

@@ -12,7 +12,7 @@ use tidegate_sip::Method;
 use tidegate_world::Timestamp;
 
 use super::dialogs::Dialogs;
-use super::rate::Rate;
+use super::rate::{Price, Rate};
 use super::transaction::{Open, TRANSACTION_MAX, Transaction};
 use crate::rejection::UnsentReason;
 use crate::settings::BackendRef;
@@ -110,6 +110,9 @@ pub(crate) struct Call {
     /// Keyed hash by which forked copies of the call's INVITE are recognized
     /// ([`Evidence::copy`](super::Evidence::copy)), or 0 if no INVITE has begun the call.
     copy: u32,
+    /// The second until which copies of the INVITE belong to the call, or `u32::MAX` while the
+    /// INVITE has no final response.
+    copies_until_s: u32,
     rate: Rate,
     /// True if an ACK or a session refresh has shown that both ends consider the call established.
     is_acknowledged: bool,
@@ -144,6 +147,7 @@ impl Call {
             expires: Timestamp::NEVER,
             dialogs: Dialogs::default(),
             copy: 0,
+            copies_until_s: 0,
             rate: Rate::default(),
             is_acknowledged: false,
             closed: ArrayVec::new(),
@@ -227,11 +231,23 @@ impl Call {
             || self.open.iter().any(|open| open.transaction.identity == identity)
     }
 
-    /// Returns whether a request outside a dialog is a retransmission. An INVITE with the branch of
-    /// an earlier INVITE is a retransmission only if both also have the same `copy`, a hash of From
-    /// tag, CSeq number and Request-URI.
-    pub(crate) fn is_repetition(&self, transaction: Transaction, copy: u32) -> bool {
-        self.is_repeated(transaction) && (transaction.method != Method::Invite || self.copy == copy)
+    /// Returns whether a request outside a dialog has the branch of an earlier request. An INVITE
+    /// must also have the same `copy`, a hash of From-tag, CSeq number and Request-URI, and must
+    /// arrive while the UAS knows the INVITE.
+    pub(crate) fn is_repetition(
+        &self,
+        now: Timestamp,
+        transaction: Transaction,
+        copy: u32,
+    ) -> bool {
+        let is_copy = || self.copy == copy && self.takes_copies(now);
+        self.is_repeated(transaction) && (transaction.method != Method::Invite || is_copy())
+    }
+
+    /// Returns whether the UAS may still know the INVITE of the call. RFC 6026 §7.1: it knows an
+    /// answered INVITE for 64·T1, and then takes a copy for a new call.
+    fn takes_copies(&self, now: Timestamp) -> bool {
+        second(now) <= self.copies_until_s
     }
 
     /// Returns whether an INVITE with the hash `copy` is another copy of the INVITE that is
@@ -240,13 +256,12 @@ impl Call {
     /// RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with
     /// an ongoing transaction, but the request does not match that transaction [...]. The same
     /// request has arrived at the UAS more than once, following different paths, most likely due to
-    /// forking." The copy goes to the back end of the first INVITE. If the UAS there knows the
-    /// first INVITE, it answers the copy with 482. By RFC 6026 §7.1 the UAS knows an answered
-    /// INVITE for 64·T1. A copy that arrives even later does not begin a new call, because a new
-    /// call would have another From-tag (RFC 3261 §19.3). When [`OPEN_MAX`] transactions are open,
-    /// no further copies are recognized.
-    pub(crate) fn is_copied_by(&self, copy: u32) -> bool {
-        copy != 0 && self.phase.goes_on() && self.copy == copy && self.open.len() < OPEN_MAX
+    /// forking." The copy goes to the back end of the first INVITE. The UAS there answers it with
+    /// 482. A copy that arrives [too late](Self::takes_copies) begins another call. When
+    /// [`OPEN_MAX`] transactions are open, no further copies are recognized.
+    pub(crate) fn is_copied_by(&self, now: Timestamp, copy: u32) -> bool {
+        let may_be_copied = self.phase.goes_on() && self.takes_copies(now);
+        copy != 0 && self.copy == copy && may_be_copied && self.open.len() < OPEN_MAX
     }
 
     /// Returns whether a new INVITE may begin another call in this entry: no call is in progress,
@@ -268,8 +283,13 @@ impl Call {
 
     /// Returns whether the rate limit of the call allows one more request. If so, counts the
     /// request.
-    pub(super) fn take_rate(&mut self, now: Timestamp) -> bool {
-        self.rate.take(now)
+    pub(super) fn take_rate(&mut self, now: Timestamp, price: Price) -> bool {
+        self.rate.take(now, price)
+    }
+
+    /// Returns whether the rate limit of the call is used up.
+    pub(crate) fn floods(&self, now: Timestamp) -> bool {
+        self.rate.is_used_up(now)
     }
 
     /// Returns whether this transaction waits for its final response.

@@ -9,8 +9,16 @@
 /// dialogs are verified by their route token.
 const DIALOGS_MAX: usize = 2;
 
+/// The bit in the hash of a dialog that gives the order of its two tags.
+pub(crate) const ORDER: u32 = 1 << 31;
+
+/// Returns whether two hashes are those of one dialog, whatever the order of the tags.
+fn is_same(one: u32, other: u32) -> bool {
+    (one ^ other) & !ORDER == 0
+}
+
 /// The dialogs that the responses to a call's INVITE have created, each as a keyed hash of both
-/// tags.
+/// tags, in the order of the INVITE: the From-tag and the To-tag.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Dialogs {
     /// The hash of each dialog, or 0 where there is no dialog.
@@ -27,7 +35,13 @@ pub(super) struct Dialogs {
 
 impl Dialogs {
     pub(super) fn contains(&self, dialog: u32) -> bool {
-        dialog != 0 && self.hashes.contains(&dialog)
+        self.recorded(dialog).is_some()
+    }
+
+    /// Returns the hash by which the dialog is recorded. The hash `dialog` may have the tags in the
+    /// other order.
+    pub(super) fn recorded(&self, dialog: u32) -> Option<u32> {
+        self.hashes.into_iter().find(|&hash| dialog != 0 && is_same(hash, dialog))
     }
 
     /// Returns whether a response with this status could create a dialog that has to be recorded.
@@ -58,7 +72,7 @@ impl Dialogs {
         if dialog == 0 {
             return false;
         }
-        let same = self.hashes.iter().position(|&hash| hash == dialog);
+        let same = self.hashes.iter().position(|&hash| is_same(hash, dialog));
         let free = || self.hashes.iter().position(|&hash| hash == 0);
         let early = || (0..DIALOGS_MAX).find(|i| is_confirmed && self.confirmed >> i & 1 == 0);
         let Some(i) = same.or_else(free).or_else(early) else { return false };
@@ -111,7 +125,7 @@ impl Dialogs {
     /// Returns the bit of the dialog with this hash, or 0 if the call has no such dialog.
     fn bit(&self, dialog: u32) -> u8 {
         let mut hashes = self.hashes.iter();
-        let this = hashes.position(|&hash| dialog != 0 && hash == dialog);
+        let this = hashes.position(|&hash| dialog != 0 && is_same(hash, dialog));
         this.map_or(0, |i| 1 << i)
     }
 }

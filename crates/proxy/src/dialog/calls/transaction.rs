@@ -117,6 +117,8 @@ pub(super) struct Open {
     /// Keyed hash of the dialog that the request would end, if the request is a BYE within an
     /// established call. Otherwise 0.
     pub(super) dialog: u32,
+    /// True if the BYE has the tags of its dialog in the order of the other party.
+    pub(super) is_reversed: bool,
     /// Time at which the transaction is removed if it has no final response.
     pub(super) until: Timestamp,
     /// Lease that counts the request as work on the back end, if the back end has to answer it.

@@ -11,6 +11,7 @@ use tidegate_world::Timestamp;
 
 use super::{
     Call, OPEN_MAX, Phase, SESSION_MAX, SESSION_MIN, TIMER_C, TRYING_MAX, UNACKNOWLEDGED_MAX,
+    second,
 };
 use crate::dialog::calls::dialogs::Dialogs;
 use crate::dialog::calls::transaction::{
@@ -107,7 +108,7 @@ impl Call {
         }
         self.phase = Phase::Trying;
         if evidence.copy != 0 {
-            self.copy = evidence.copy;
+            (self.copy, self.copies_until_s) = (evidence.copy, u32::MAX);
         }
     }
 
@@ -162,6 +163,7 @@ impl Call {
         }
         let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
         let left_dialog = position.map_or(0, |i| self.open[i].dialog);
+        let is_reversed = position.is_some_and(|i| self.open[i].is_reversed);
         let is_within = position.is_some_and(|i| self.open[i].has_to_tag);
         match position {
             Some(i) => self.close(i),
@@ -173,6 +175,7 @@ impl Call {
             (Method::Invite, Phase::Trying) if status < 300 => {
                 (self.phase, self.is_acknowledged) = (Phase::Established, false);
                 self.ack_due = now + TRANSACTION_MAX;
+                self.copies_until_s = second(self.ack_due);
                 self.deadline = now + UNACKNOWLEDGED_MAX;
             }
             // A forked INVITE may be rejected on one branch and ring on another.
@@ -180,7 +183,9 @@ impl Call {
             (Method::Bye, Phase::Established) => {
                 // Only the back end can report that its end of the call is over.
                 let is_by_peer = from_backend || !is_toward_backend;
-                self.on_bye_answered(now, left_dialog, status, is_by_peer, idle_max);
+                if !is_reversed || status < 300 {
+                    self.on_bye_answered(now, left_dialog, status, is_by_peer, idle_max);
+                }
             }
             _ => {}
         }
@@ -296,13 +301,7 @@ impl Call {
                 // RFC 3261 §15.1.1: a UA that sends a BYE considers the session ended, answered or
                 // not. Later messages do not prolong the call.
                 Method::Bye if self.has_ended(transaction) => {}
-                Method::Bye => {
-                    self.dialogs.on_bye(evidence.dialog);
-                    let mut open = self.open.iter_mut();
-                    if let Some(open) = open.find(|open| open.transaction == transaction) {
-                        open.dialog = evidence.dialog;
-                    }
-                }
+                Method::Bye => self.on_bye(transaction, evidence.dialog),
                 Method::Ack => {
                     self.is_acknowledged = true;
                     self.ack_due = Timestamp::NEVER;
@@ -322,6 +321,23 @@ impl Call {
             Phase::Established => {}
             Phase::Trying if self.answered => self.deadline = now + TRYING_MAX,
             _ => self.deadline = now + TRANSACTION_MAX,
+        }
+    }
+
+    /// Records a BYE within the dialog with this hash.
+    ///
+    /// A caller may send a BYE with its tags exchanged to the back end, which knows no such dialog
+    /// and answers with 481 (RFC 3261 §12.2.2), while its call goes on. So if the back end of a
+    /// counted call is sent a BYE in the name of the callee, only a 2xx ends the call. Such a BYE
+    /// is correct if the call leads from the back end through this proxy to the callee.
+    fn on_bye(&mut self, transaction: Transaction, dialog: u32) {
+        let Some(recorded) = self.dialogs.recorded(dialog) else { return };
+        let mut open = self.open.iter_mut();
+        let Some(open) = open.find(|open| open.transaction == transaction) else { return };
+        open.dialog = recorded;
+        open.is_reversed = recorded != dialog && open.lease.is_some() && self.counted.is_some();
+        if !open.is_reversed {
+            self.dialogs.on_bye(recorded);
         }
     }
 
@@ -358,8 +374,16 @@ impl Call {
         if self.open.len() < OPEN_MAX {
             self.open.reserve_exact(1);
             let (until, has_to_tag) = (now + TRANSACTION_MAX, evidence.has_to_tag);
-            let parties = None;
-            self.open.push(Open { transaction, has_to_tag, dialog: 0, until, lease, parties });
+            let (dialog, is_reversed, parties) = (0, false, None);
+            self.open.push(Open {
+                transaction,
+                has_to_tag,
+                dialog,
+                is_reversed,
+                until,
+                lease,
+                parties,
+            });
         }
     }
 
@@ -394,6 +418,9 @@ impl Call {
     }
 
     fn finish(&mut self, now: Timestamp) {
+        if self.phase == Phase::Trying {
+            self.copies_until_s = second(now + TRANSACTION_MAX);
+        }
         self.phase = Phase::Finished;
         self.counted = None;
         self.deadline = now + TRANSACTION_MAX;
