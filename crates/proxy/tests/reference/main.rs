@@ -53,7 +53,6 @@ mod client;
 mod compare;
 mod context;
 mod driver;
-mod flows;
 mod forward;
 mod lenience;
 mod message;
