@@ -285,4 +285,24 @@ mod tests {
         assert!(first.contains(&Some(0)));
         assert!([6, 20, 40, 64, 66].into_iter().all(|s| picks(s) == first));
     }
+
+    #[test]
+    fn a_back_end_that_has_come_back_gets_its_share_of_the_calls_slowly() {
+        let backend = |port: u16| ("b", ([127, 0, 0, 1], port).into(), 1);
+        let draws = Seed(1).stream(Purpose::Balance, 0);
+        let shared = Pool::new("app", &[1, 2, 3].map(backend));
+        let mut picker = Picker::new(shared.clone(), Policy::Rr, draws);
+        shared.backends()[0].set_slow_start(Duration::from_secs(10));
+        shared.backends()[0].on_failed(NOW, Duration::from_secs(5));
+        let mut shares = |s: u64, picks: u64| {
+            let mut shares = [0; 3];
+            for call in 0..picks {
+                shares[picker.pick(NOW + Duration::from_secs(s), call, None).unwrap()] += 1;
+            }
+            shares
+        };
+        assert_eq!(shares(5, 2100), [100, 1000, 1000], "a tenth of its weight");
+        assert_eq!(shares(10, 2550), [550, 1000, 1000], "after half of the time");
+        assert_eq!(shares(15, 3000), [1000; 3]);
+    }
 }

@@ -149,7 +149,7 @@ fn requests_without_a_response_until_the_end_of_maintenance_do_not_count() {
 }
 
 #[test]
-fn requests_without_a_response_from_an_earlier_address_do_not_count() {
+fn failures_at_an_earlier_address_do_not_count() {
     let named = Endpoint::Name(Named::new("a.example", 5070));
     let pool = Pool::located("app", [("a", named, 1)]);
     let backend = &pool.backends()[0];
@@ -158,6 +158,11 @@ fn requests_without_a_response_from_an_earlier_address_do_not_count() {
     backend.move_to([192, 0, 2, 2].into());
     assert_eq!(backend.state(at(20)).0, State::Up);
     assert_eq!(backend.on_silent(at(40), at(30)), 1);
+    backend.on_failed(at(50), UNTIL_PROBED);
+    backend.move_to([192, 0, 2, 2].into());
+    assert_eq!(backend.state(at(60)).0, State::Down, "it is the same address");
+    backend.move_to([192, 0, 2, 3].into());
+    assert_eq!(backend.state(at(60)).0, State::Up);
 }
 
 #[test]
