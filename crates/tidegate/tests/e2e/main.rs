@@ -10,7 +10,6 @@
 mod stage;
 
 mod addresses;
-mod balancing;
 mod failover;
 mod feedback;
 mod flows;

@@ -13,7 +13,7 @@ use crate::tls::client::within;
 use crate::{tls, ws};
 
 /// Routes of a registrar that stores the Path of a phone, and sends calls for the phone along it.
-pub const REGISTRAR: &str = r#"
+const REGISTRAR: &str = r#"
 loadmodule "sl.so"
 loadmodule "tm.so"
 loadmodule "rr.so"

@@ -2,7 +2,6 @@
 
 pub mod certificates;
 pub mod client;
-mod generator;
 
 use std::fs;
 use std::io::Write;
@@ -23,19 +22,13 @@ use client::Client;
 
 /// Returns the table of a listener for TLS with these certificates and the further keys `more`.
 fn listener(stage: &Stage, identities: &[&Identity], more: &str) -> String {
-    secure_listener(stage, "tls", identities, more)
-}
-
-/// Returns the table of a listener for `transport`, which uses TLS, with these certificates and the
-/// further keys `more`.
-fn secure_listener(stage: &Stage, transport: &str, identities: &[&Identity], more: &str) -> String {
     let files = |of: fn(&Identity) -> &Path| -> Vec<_> {
         identities.iter().map(|identity| of(identity).display().to_string()).collect()
     };
     let (certificates, keys) = (files(|i| &i.certificate), files(|i| &i.key));
     let address = SocketAddr::new(stage.ip(), 0);
     format!(
-        "[[listen]]\ntransport = \"{transport}\"\naddress = \"{address}\"\n\
+        "[[listen]]\ntransport = \"tls\"\naddress = \"{address}\"\n\
          certificate = {certificates:?}\nprivate_key = {keys:?}\n{more}\n"
     )
 }

@@ -1,84 +1,8 @@
 //! Tests of transactions (RFC 3261 §16 and §17), as the peers on both sides see them.
 
-use crate::stage::{Configuration, Impair, Load, Message, Peer, Sipp, Stage, Tidegate};
-
-mod fork;
+use crate::stage::{Configuration, Impair, Load, Sipp, Stage, Tidegate};
 
 const CALLS: u32 = 100;
-
-/// A caller and a back end driven by the test, with Tidegate between them.
-struct Between {
-    caller: Peer,
-    backend: Peer,
-    tidegate: Tidegate,
-    /// The stage owns the address, so it must not be dropped.
-    _stage: Stage,
-}
-
-impl Between {
-    fn new() -> Self {
-        let stage = Stage::new();
-        let (caller, backend) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
-        let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[backend.address()]));
-        Self { caller, backend, tidegate, _stage: stage }
-    }
-
-    fn ask(&self, request: &Message) {
-        self.caller.send(self.tidegate.address(), request);
-    }
-
-    fn answer(&self, request: &Message, status: &str) {
-        self.backend.send(self.tidegate.address(), &self.backend.response(request, status));
-    }
-
-    fn request(&self, method: &str, number: u32) -> Message {
-        let uri = format!("sip:bob@{}", self.tidegate.address());
-        self.caller.request(method, &uri, number, 1)
-    }
-
-    /// Sends a request through Tidegate, and its response back, so that everything sent before has
-    /// arrived. Returns the messages that have arrived at the caller and at the back end, without
-    /// the INVITEs that Tidegate retransmits.
-    fn came(&self, number: u32) -> (Vec<String>, Vec<String>) {
-        let [mut up, mut down] = [Vec::new(), Vec::new()];
-        let marker = self.request("MESSAGE", number);
-        self.ask(&marker);
-        let passed = loop {
-            let next = self.backend.receive();
-            if next.start() == marker.start() {
-                break next;
-            }
-            if !next.start().starts_with("INVITE") {
-                down.push(next.start().to_owned());
-            }
-        };
-        self.answer(&passed, "202 Accepted");
-        loop {
-            let next = self.caller.receive();
-            if next.status() == 202 {
-                return (up, down);
-            }
-            up.push(next.start().to_owned());
-        }
-    }
-}
-
-fn nothing() -> (Vec<String>, Vec<String>) {
-    Default::default()
-}
-
-/// Returns the ACK to a final response other than 2xx (RFC 3261 §17.1.1.3), or the CANCEL (§9.1).
-/// Both belong to the transaction of `invite`.
-fn of_transaction(method: &str, invite: &Message, to: &str) -> Message {
-    Message(invite.0.replacen("INVITE", method, 1))
-        .with("CSeq", &format!("1 {method}"))
-        .with("To", to)
-}
-
-/// Returns the branch of the top Via.
-fn branch(message: &Message) -> &str {
-    message.field("Via").split_once("branch=").expect("a branch").1
-}
 
 /// Runs SIPp with the scenario `caller` against SIPp with the scenarios `callees`, through
 /// Tidegate.
@@ -114,49 +38,6 @@ fn a_busy_callee_is_acknowledged_on_each_hop() {
     tidegate.metrics().assert_nothing_held();
 }
 
-/// RFC 3261 §17.1.1.3: the client transaction sends the ACK. §16.7 item 9 and §17.2.1: the caller's
-/// own ACK ends at the server transaction.
-#[test]
-fn the_ack_of_a_486_is_made_here_and_the_callers_ends_here() {
-    let s = Between::new();
-    let invite = s.request("INVITE", 1);
-    s.ask(&invite);
-    let forwarded = s.backend.receive();
-    s.answer(&forwarded, "486 Busy Here");
-    let busy = s.caller.receive();
-    assert_eq!(busy.status(), 486);
-    let ack = s.backend.receive();
-    assert_eq!(ack.start(), forwarded.start().replacen("INVITE", "ACK", 1));
-    assert_eq!((branch(&ack), ack.fields("Via").count()), (branch(&forwarded), 1));
-    assert_eq!((ack.field("CSeq"), ack.field("To")), ("1 ACK", busy.field("To")));
-
-    s.ask(&of_transaction("ACK", &invite, busy.field("To")));
-    assert_eq!(s.came(2), nothing());
-
-    // A retransmitted 486 is acknowledged again and not forwarded.
-    s.answer(&forwarded, "486 Busy Here");
-    assert_eq!(s.came(3), (Vec::new(), vec![ack.start().to_owned()]));
-}
-
-#[test]
-fn a_repeated_invite_is_answered_here() {
-    let s = Between::new();
-    let invite = s.request("INVITE", 1);
-    s.ask(&invite);
-    let forwarded = s.backend.receive();
-    s.answer(&forwarded, "180 Ringing");
-    let ringing = s.caller.receive();
-    assert_eq!(ringing.status(), 180);
-    s.ask(&invite);
-    assert_eq!(s.caller.receive().0, ringing.0, "RFC 3261 §17.2.1: the last one again");
-    s.answer(&forwarded, "486 Busy Here");
-    let busy = s.caller.receive();
-    s.ask(&invite);
-    assert_eq!(s.caller.receive().0, busy.0);
-    let ack = forwarded.start().replacen("INVITE", "ACK", 1);
-    assert_eq!(s.came(2).1, [ack], "and the back end has seen one INVITE");
-}
-
 #[test]
 fn a_request_that_the_network_duplicates_reaches_the_back_end_once() {
     let stage = Stage::new();
@@ -173,38 +54,6 @@ fn a_request_that_the_network_duplicates_reaches_the_back_end_once() {
     let forwarded = metrics.sum("messages_forwarded_total", &[("kind", "request")]);
     assert_eq!(forwarded - received("ack"), u64::from(2 * CALLS), "INVITE and BYE, once");
     metrics.assert_nothing_held();
-}
-
-/// RFC 3261 §9.1: "If no provisional response has been received, the CANCEL request MUST NOT
-/// be sent; rather, the client MUST wait for the arrival of a provisional response".
-#[test]
-fn a_cancel_waits_for_the_back_end_to_ring() {
-    let s = Between::new();
-    let invite = s.request("INVITE", 1);
-    s.ask(&invite);
-    let forwarded = s.backend.receive();
-    s.ask(&of_transaction("CANCEL", &invite, invite.field("To")));
-    let ok = s.caller.receive();
-    assert_eq!((ok.status(), ok.field("CSeq")), (200, "1 CANCEL"));
-    assert_eq!(s.came(2), nothing());
-
-    s.answer(&forwarded, "180 Ringing");
-    assert_eq!(s.caller.receive().status(), 180);
-    let cancel = loop {
-        let next = s.backend.receive();
-        if !next.start().starts_with("INVITE") {
-            break next;
-        }
-    };
-    assert_eq!(cancel.start(), forwarded.start().replacen("INVITE", "CANCEL", 1));
-    assert_eq!((branch(&cancel), cancel.fields("Via").count()), (branch(&forwarded), 1));
-    s.answer(&cancel, "200 OK");
-    s.answer(&forwarded, "487 Request Terminated");
-    let terminated = s.caller.receive();
-    assert_eq!((terminated.status(), terminated.field("CSeq")), (487, "1 INVITE"));
-    s.ask(&of_transaction("ACK", &invite, terminated.field("To")));
-    let ack = forwarded.start().replacen("INVITE", "ACK", 1);
-    assert_eq!(s.came(3), (Vec::new(), vec![ack]));
 }
 
 /// RFC 3261 §21.5.4: "A client (proxy or UAC) receiving a 503 (Service Unavailable) SHOULD attempt
