@@ -17,6 +17,7 @@ mod health;
 mod hostile;
 mod impair;
 mod limits;
+mod load;
 mod many_machines;
 mod methods;
 mod names;

@@ -1,5 +1,6 @@
 //! Test fixture: an address, a scratch directory and processes.
 
+mod generator;
 mod impair;
 mod metrics;
 mod name_server;
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub use generator::{Ended, Generator};
 pub use impair::Impair;
 pub use metrics::Metrics;
 pub use name_server::NameServer;
