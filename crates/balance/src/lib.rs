@@ -31,7 +31,7 @@
 //! ```
 //!
 //! Only the names of methods in [`Work`] are specific to SIP, and they stand for weights. So a call
-//! may be a session of any kind. `examples/workers.rs` balances jobs over worker threads.
+//! may be a session of any kind.
 
 mod backend;
 mod backend_registry;

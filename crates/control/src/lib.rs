@@ -14,8 +14,7 @@
 //!
 //! This crate does not depend on SIP, sockets or clocks. Time is an argument, each piece of work
 //! has a [`Bucket`], and a 64-bit fingerprint identifies a retransmission. So the same laws run in
-//! production, in the simulator, and in servers of other kinds: `examples/guard.rs` puts a gate in
-//! front of a worker thread.
+//! production and in the simulator, and can run in servers of other kinds.
 //!
 //! [`registry`] lists every law with its parameters. Configuration and documentation are generated
 //! from this list. [`bound`] computes the maximum goodput that any such law can reach.
