@@ -4,12 +4,10 @@
 //! answers each when its work is done, after an exponentially distributed time. A call is an
 //! INVITE, a holding time, and a BYE. There is no network.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use tidegate_balance::{CallLease, Picker, Pool, TransactionLease, Values, Work};
-use tidegate_world::{Purpose, Seed, Stream, Timestamp};
+use tidegate_world::{Calendar, Purpose, Seed, Stream, Timestamp};
 
 /// A farm and its offered load.
 #[derive(Clone, Copy)]
@@ -85,9 +83,7 @@ struct Run<'a> {
     /// Time at which each server has done its waiting work.
     free_at: Vec<Timestamp>,
     calls: Vec<Call>,
-    /// Events by time. Events at the same time are in the order in which they were planned.
-    agenda: BinaryHeap<Reverse<(Timestamp, usize)>>,
-    events: Vec<Option<Event>>,
+    calendar: Calendar<Event>,
     service: Stream,
     responses_s: Vec<f64>,
     choices: Vec<Choice>,
@@ -111,8 +107,7 @@ impl Farm<'_> {
             picker: Picker::new(pool.clone(), policy, seed.stream(Purpose::Balance, 0)),
             free_at: vec![Timestamp::ZERO; self.speeds.len()],
             calls: Vec::new(),
-            agenda: BinaryHeap::new(),
-            events: Vec::new(),
+            calendar: Calendar::new(),
             service: seed.stream(Purpose::Service, 0),
             responses_s: Vec::new(),
             choices: Vec::new(),
@@ -121,21 +116,22 @@ impl Farm<'_> {
         let mut holds = seed.stream(Purpose::Hold, 0);
         let mut keys = seed.stream(Purpose::Identity, 0);
         let rate = self.load * CAPACITY_CPS * self.speeds.iter().sum::<f64>();
-        run.plan(Timestamp::ZERO, Event::Arrival);
-        while let Some(Reverse((now, index))) = run.agenda.pop() {
-            match run.events[index].take().expect("an event happens once") {
+        run.calendar.push(Timestamp::ZERO, Event::Arrival);
+        while let Some((now, event)) = run.calendar.pop() {
+            match event {
                 Event::Arrival => {
                     run.invite(now, keys.next_u64());
                     let next = now + Duration::from_secs_f64(arrivals.exponential(1.0 / rate));
                     if next.as_secs_f64() < self.lasts_s {
-                        run.plan(next, Event::Arrival);
+                        run.calendar.push(next, Event::Arrival);
                     }
                 }
                 Event::Done { call, kind } => {
                     run.done(now, call, kind);
                     if kind == Work::CallStart {
                         let held = holds.exponential(self.hold_mean_s);
-                        run.plan(now + Duration::from_secs_f64(held), Event::HangUp { call });
+                        run.calendar
+                            .push(now + Duration::from_secs_f64(held), Event::HangUp { call });
                     }
                 }
                 Event::HangUp { call } => run.request(now, call, Work::CallEnd),
@@ -147,11 +143,6 @@ impl Farm<'_> {
 }
 
 impl Run<'_> {
-    fn plan(&mut self, at: Timestamp, event: Event) {
-        self.agenda.push(Reverse((at, self.events.len())));
-        self.events.push(Some(event));
-    }
-
     fn invite(&mut self, now: Timestamp, key: u64) {
         let server = self.picker.pick(now, key, None).expect("all are up");
         let backends = self.picker.pool().backends();
@@ -178,7 +169,7 @@ impl Run<'_> {
         let cost = Duration::from_secs_f64(self.service.exponential(mean_s));
         let done = self.free_at[server].max(now) + cost;
         self.free_at[server] = done;
-        self.plan(done, Event::Done { call, kind });
+        self.calendar.push(done, Event::Done { call, kind });
     }
 
     fn done(&mut self, now: Timestamp, call: usize, kind: Work) {

@@ -1,14 +1,14 @@
 //! Two agents in simulated time: no sockets, a constant delay, losses by seed.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_agent::{
     Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load,
 };
-use tidegate_world::{Core, Flow, Pool, Purpose, Received, Seed, Stream, Timestamp, Transmit};
+use tidegate_world::{
+    Calendar, Core, Flow, Pool, Purpose, Received, Seed, Stream, Timestamp, Transmit,
+};
 
 pub fn uac() -> SocketAddr {
     "192.0.2.1:5060".parse().unwrap()
@@ -28,8 +28,8 @@ pub fn answering() -> AnswererConfig {
     AnswererConfig::new(uas())
 }
 
-/// A packet in flight, ordered by arrival, then by the order of sending.
-type Flight = Reverse<(Timestamp, u64, SocketAddr, SocketAddr, Vec<u8>)>;
+/// A packet in flight: its source, its target, and its bytes.
+type Flight = (SocketAddr, SocketAddr, Vec<u8>);
 
 pub struct Net {
     pub caller: Caller,
@@ -42,8 +42,7 @@ pub struct Net {
     pub trace: Option<Vec<(Timestamp, String)>>,
     link: Stream,
     pool: Pool,
-    flights: BinaryHeap<Flight>,
-    sent: u64,
+    flights: Calendar<Flight>,
 }
 
 impl Net {
@@ -59,21 +58,20 @@ impl Net {
             trace: None,
             link: seed.stream(Purpose::Link, 0),
             pool,
-            flights: BinaryHeap::new(),
-            sent: 0,
+            flights: Calendar::new(),
         }
     }
 
     /// Runs until no event is left, or until `end`.
     pub fn run(&mut self, end: Timestamp) {
         loop {
-            let flight = self.flights.peek().map(|Reverse((at, ..))| *at);
+            let flight = self.flights.next();
             let timeouts = [self.caller.poll_timeout(), self.answerer.poll_timeout()];
             let next = timeouts.into_iter().chain([flight]).flatten().min();
             let Some(next) = next.filter(|&at| at <= end) else { return };
             self.now = self.now.max(next);
             if flight == Some(next) {
-                let Reverse((_, _, from, to, bytes)) = self.flights.pop().unwrap();
+                let (_, (from, to, bytes)) = self.flights.pop().unwrap();
                 let received = Received::new(self.now, Flow::udp(to, from), self.pool.copy(&bytes));
                 if to == uac() {
                     self.caller.offer(self.now, received);
@@ -103,13 +101,12 @@ impl Net {
     }
 
     fn fly(&mut self, Transmit { flow, bytes, .. }: Transmit) {
-        self.sent += 1;
         if let Some(trace) = &mut self.trace {
             trace.push((self.now, String::from_utf8_lossy(&bytes).into_owned()));
         }
         if self.link.unit() >= self.loss {
             let at = self.now + self.delay;
-            self.flights.push(Reverse((at, self.sent, flow.local, flow.remote, bytes.to_vec())));
+            self.flights.push(at, (flow.local, flow.remote, bytes.to_vec()));
         }
     }
 }

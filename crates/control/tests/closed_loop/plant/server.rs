@@ -1,13 +1,12 @@
 //! The server, its processor and its callers, event by event.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tidegate_control::{
     Backlog, Bucket, Decide, Gate, QueueOrder, Release, Settings, Ticket, Verdict,
 };
-use tidegate_world::{Load, Purpose, Stream, Timestamp};
+use tidegate_world::{Calendar, Load, Purpose, Stream, Timestamp};
 
 use super::{Costs, Disturbance, Note, Outcome, Setup, Spread};
 
@@ -22,8 +21,7 @@ pub(super) struct Server<'a> {
     pub(super) gate: Gate,
     now: Timestamp,
     end: Timestamp,
-    calendar: BinaryHeap<Reverse<(Timestamp, u64, Event)>>,
-    scheduled: u64,
+    calendar: Calendar<Event>,
     arrivals: Stream,
     services: Stream,
     calls: Vec<Call>,
@@ -47,7 +45,6 @@ pub(super) struct Server<'a> {
     pub(super) outcome: Outcome,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     NewCall,
     Repetition(usize),
@@ -90,8 +87,7 @@ impl<'a> Server<'a> {
             gate: Gate::new(settings, setup.seed, 0).with_room(setup.queue_max),
             now: Timestamp::ZERO,
             end: Timestamp::ZERO + length,
-            calendar: BinaryHeap::new(),
-            scheduled: 0,
+            calendar: Calendar::new(),
             arrivals: setup.seed.stream(Purpose::Arrivals, 0),
             services: setup.seed.stream(Purpose::Hold, 0),
             calls: Vec::new(),
@@ -109,13 +105,13 @@ impl<'a> Server<'a> {
             outcome: Outcome::default(),
         };
         server.schedule_arrival();
-        server.schedule(Timestamp::ZERO + NOTE, Event::Note);
+        server.calendar.push(Timestamp::ZERO + NOTE, Event::Note);
         server
     }
 
     pub(super) fn run(&mut self) {
         loop {
-            let event = self.calendar.peek().map(|Reverse((at, ..))| *at);
+            let event = self.calendar.next();
             let tick = self.gate.poll_timeout().map(|due| due.max(self.paused_until));
             let Some(at) = event.into_iter().chain(tick).min().filter(|&at| at < self.end) else {
                 return;
@@ -135,7 +131,7 @@ impl<'a> Server<'a> {
             }
             if tick == Some(at) {
                 self.gate.handle_timeout(at, self.waiting());
-            } else if let Some(Reverse((_, _, event))) = self.calendar.pop() {
+            } else if let Some((_, event)) = self.calendar.pop() {
                 self.happen(event);
             }
             self.work();
@@ -145,11 +141,6 @@ impl<'a> Server<'a> {
     /// Returns the number of waiting calls that were neither admitted nor rejected.
     pub(super) fn undecided(&self) -> u64 {
         self.queue.iter().filter(|waiting| waiting.counted).count() as u64
-    }
-
-    fn schedule(&mut self, at: Timestamp, event: Event) {
-        self.calendar.push(Reverse((at, self.scheduled, event)));
-        self.scheduled += 1;
     }
 
     /// Schedules the next arrival. A Poisson process has no memory, so the draw starts again when
@@ -168,7 +159,7 @@ impl<'a> Server<'a> {
             let rate = multiple * self.setup.costs.capacity_cps();
             let next = at + Duration::from_secs_f64(self.arrivals.exponential(1.0 / rate));
             if next < until {
-                return self.schedule(next, Event::NewCall);
+                return self.calendar.push(next, Event::NewCall);
             }
             at = until;
         }
@@ -204,7 +195,7 @@ impl<'a> Server<'a> {
                     occupancy: occupied.as_secs_f64() / NOTE.as_secs_f64(),
                     admitted: self.gate.share(Bucket::Session),
                 });
-                self.schedule(self.now + NOTE, Event::Note);
+                self.calendar.push(self.now + NOTE, Event::Note);
             }
         }
     }
@@ -214,7 +205,7 @@ impl<'a> Server<'a> {
         let next = self.now + *interval;
         *interval *= 2;
         if next < *began + 64 * self.setup.disturbance.t1 {
-            self.schedule(next, Event::Repetition(call));
+            self.calendar.push(next, Event::Repetition(call));
         }
         if self.setup.decide == Decide::Service {
             self.record_backlog();
@@ -274,7 +265,7 @@ impl<'a> Server<'a> {
             self.job = Some(job);
             self.busy_since = self.now;
             let done = self.after(cost) + self.next_pause();
-            self.schedule(done, Event::Completion);
+            self.calendar.push(done, Event::Completion);
         }
     }
 
@@ -381,7 +372,7 @@ impl<'a> Server<'a> {
                 let Disturbance { misjudged, later, .. } = self.setup.disturbance;
                 self.gate.on_completion(self.now, 0, cost.mul_f64(misjudged));
                 if let Some((hold, _)) = later {
-                    self.schedule(self.now + hold, Event::Later);
+                    self.calendar.push(self.now + hold, Event::Later);
                 }
                 let Call { began, answered, .. } = &mut self.calls[call];
                 if !std::mem::replace(answered, true) {

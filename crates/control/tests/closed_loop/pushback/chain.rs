@@ -11,8 +11,7 @@
 //! FIFO. Every response carries the feedback of that moment. As in the proxy, the gate is told the
 //! length of the FIFO in messages, and the kinds of the messages in it.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tidegate_control::feedback::{
@@ -20,7 +19,7 @@ use tidegate_control::feedback::{
     UpstreamSettings, Upstreams,
 };
 use tidegate_control::{Backlog, Bucket, Gate, Sender, Settings, Ticket, Values, Verdict};
-use tidegate_world::{Load, Purpose, Seed, Stream, Timestamp};
+use tidegate_world::{Calendar, Load, Purpose, Seed, Stream, Timestamp};
 
 /// The capacity in calls a second: 500 messages a second, seven messages in a call.
 pub const CAPACITY_CPS: f64 = 500.0 / 7.0;
@@ -68,7 +67,6 @@ pub struct Setup {
 /// A call that counts: its sender, its start, and the arrival of its ACK.
 pub type Completed = (usize, Timestamp, Timestamp);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     NewCall(usize),
     InviteTimer(usize, Duration),
@@ -107,8 +105,7 @@ struct Call {
 pub struct Chain<'a> {
     setup: &'a Setup,
     now: Timestamp,
-    calendar: BinaryHeap<Reverse<(Timestamp, u64, Event)>>,
-    scheduled: u64,
+    calendar: Calendar<Event>,
     arrivals: Vec<Stream>,
     holds: Stream,
     link: Stream,
@@ -142,8 +139,7 @@ impl<'a> Chain<'a> {
         let mut chain = Self {
             setup,
             now: Timestamp::ZERO,
-            calendar: BinaryHeap::new(),
-            scheduled: 0,
+            calendar: Calendar::new(),
             arrivals: numbers.clone().map(|n| seed.stream(Purpose::Arrivals, n as u32)).collect(),
             holds: seed.stream(Purpose::Hold, 0),
             link: seed.stream(Purpose::Link, 0),
@@ -162,13 +158,8 @@ impl<'a> Chain<'a> {
             let first = Timestamp::ZERO + Duration::from_secs_f64(source.from_s);
             chain.schedule_call(n, first);
         }
-        chain.schedule(Timestamp::ZERO + READING, Event::Reading);
+        chain.calendar.push(Timestamp::ZERO + READING, Event::Reading);
         chain
-    }
-
-    fn schedule(&mut self, at: Timestamp, event: Event) {
-        self.calendar.push(Reverse((at, self.scheduled, event)));
-        self.scheduled += 1;
     }
 
     fn schedule_call(&mut self, n: usize, after: Timestamp) {
@@ -177,7 +168,7 @@ impl<'a> Chain<'a> {
             let wait_s = self.arrivals[n].exponential(1.0 / cps);
             let at = after + Duration::from_secs_f64(wait_s);
             if at.as_secs_f64() < to_s {
-                self.schedule(at, Event::NewCall(n));
+                self.calendar.push(at, Event::NewCall(n));
             }
         }
     }
@@ -185,13 +176,13 @@ impl<'a> Chain<'a> {
     fn run(&mut self) {
         let end = Timestamp::ZERO + self.setup.length;
         loop {
-            let event = self.calendar.peek().map(|Reverse((at, ..))| *at);
+            let event = self.calendar.next();
             let ticks = [self.gate.poll_timeout(), self.upstreams.poll_timeout()];
             let next = ticks.into_iter().flatten().chain(event).min();
             let Some(at) = next.filter(|&at| at < end) else { return };
             self.now = at;
             if event == Some(at) {
-                let Some(Reverse((_, _, event))) = self.calendar.pop() else { return };
+                let Some((_, event)) = self.calendar.pop() else { return };
                 self.happen(event);
             }
             self.gate.handle_timeout(at, self.queue.len());
@@ -225,7 +216,7 @@ impl<'a> Chain<'a> {
                 if self.may_send(self.calls[call].source, Category::Ongoing) {
                     self.send_bye(call, T1);
                 } else {
-                    self.schedule(self.now + T1, Event::HangUp(call));
+                    self.calendar.push(self.now + T1, Event::HangUp(call));
                 }
             }
             Event::ByeTimer(call, interval) => {
@@ -246,7 +237,7 @@ impl<'a> Chain<'a> {
             Event::Reading => {
                 let load = Load { busy: self.busy, cpu: self.busy, ..Load::default() };
                 self.gate.on_load(self.now, &load);
-                self.schedule(self.now + READING, Event::Reading);
+                self.calendar.push(self.now + READING, Event::Reading);
             }
         }
     }
@@ -258,7 +249,7 @@ impl<'a> Chain<'a> {
     }
 
     fn send_invite(&mut self, call: usize, interval: Duration) {
-        self.schedule(self.now + interval, Event::InviteTimer(call, interval));
+        self.calendar.push(self.now + interval, Event::InviteTimer(call, interval));
         if self.queue.len() >= self.setup.room {
             return;
         }
@@ -298,12 +289,12 @@ impl<'a> Chain<'a> {
     }
 
     fn send_ok(&mut self, call: usize, interval: Duration) {
-        self.schedule(self.now + interval, Event::OkTimer(call, interval));
+        self.calendar.push(self.now + interval, Event::OkTimer(call, interval));
         self.arrive(Message::Ok, call, 3);
     }
 
     fn send_bye(&mut self, call: usize, interval: Duration) {
-        self.schedule(self.now + interval, Event::ByeTimer(call, interval));
+        self.calendar.push(self.now + interval, Event::ByeTimer(call, interval));
         if interval == T1 {
             self.arrives(call, Category::Ongoing);
         }
@@ -348,7 +339,7 @@ impl<'a> Chain<'a> {
         let cost = if matches!(message, Message::Rejection) { REJECTION } else { MESSAGE };
         self.busy += cost;
         self.serving = Some((message, call));
-        self.schedule(self.now + cost, Event::Served);
+        self.calendar.push(self.now + cost, Event::Served);
     }
 
     fn complete(&mut self) {
@@ -391,7 +382,7 @@ impl<'a> Chain<'a> {
                         self.completed.push((source, began, self.now));
                     }
                     let hold = Duration::from_secs_f64(self.holds.exponential(HOLD_S));
-                    self.schedule(self.now + hold, Event::HangUp(call));
+                    self.calendar.push(self.now + hold, Event::HangUp(call));
                 }
             }
             Message::Bye => self.arrive(Message::ByeOk, call, 3),
@@ -412,7 +403,7 @@ impl<'a> Chain<'a> {
         {
             let at = self.now + self.setup.delay_max.mul_f64(self.link.unit());
             self.told[n].push((at, feedback));
-            self.schedule(at, Event::Told(n));
+            self.calendar.push(at, Event::Told(n));
         }
         before
     }
