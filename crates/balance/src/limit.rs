@@ -10,6 +10,9 @@
 //! Requests with priority may use a [reserve](Demand::Priority) that other requests may not use.
 
 mod aimd;
+#[cfg(test)]
+#[path = "../../world/tests/committed/mod.rs"]
+mod committed;
 mod delay;
 mod gcra;
 mod gradient;
@@ -18,8 +21,6 @@ mod rate_law;
 mod rate_learning;
 mod retransmissions;
 mod sre;
-#[cfg(test)]
-mod tables;
 mod window;
 mod window_law;
 mod window_learning;

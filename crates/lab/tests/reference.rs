@@ -1,9 +1,13 @@
 //! Tests that `docs/scenarios.md` is what the program would write today, and that the scenarios
 //! beside it are valid.
 
+#[path = "../../world/tests/committed/mod.rs"]
+mod committed;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use committed::assert_committed;
 use tidegate_lab::cost::Capacity;
 use tidegate_lab::scenario::{Scenario, reference};
 
@@ -13,12 +17,7 @@ fn root() -> PathBuf {
 
 #[test]
 fn the_committed_reference_is_not_stale() {
-    let committed = root().join("docs/scenarios.md");
-    if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        fs::write(&committed, reference()).unwrap();
-    }
-    let text = fs::read_to_string(committed).unwrap_or_default();
-    assert!(text == reference(), "docs/scenarios.md is stale: run this test with TIDEGATE_BLESS=1");
+    assert_committed("../../docs/scenarios.md", &reference(), None);
 }
 
 #[test]

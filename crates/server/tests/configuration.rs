@@ -3,10 +3,14 @@
 //! The expected diagnostics of `broken/NAME.toml` are in `broken/NAME.txt`. `TIDEGATE_BLESS=1`
 //! rewrites these files. Read the changes before you commit them.
 
+#[path = "../../world/tests/committed/mod.rs"]
+mod committed;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use committed::assert_committed;
 use proptest::prelude::*;
 use tidegate_balance::{Learning, RateLearning};
 use tidegate_control::{
@@ -44,12 +48,7 @@ fn parse(path: &Path) -> Result<Config, String> {
 fn each_broken_configuration_brings_its_diagnostics() {
     for path in files("broken") {
         let shown = parse(&path).expect_err(&format!("{} is right", path.display()));
-        let expected = path.with_extension("txt");
-        if std::env::var_os("TIDEGATE_BLESS").is_some() {
-            fs::write(&expected, &shown).unwrap();
-        }
-        let expected = fs::read_to_string(&expected).unwrap_or_default();
-        assert_eq!(shown, expected, "{}", path.display());
+        assert_committed(path.with_extension("txt"), &shown, None);
         assert!(shown.matches("help: ").count() >= 1, "{} names no remedy", path.display());
     }
 }

@@ -1,25 +1,18 @@
 //! Tests that `docs/configuration.md` is the reference that the program generates now.
 
+#[path = "../../world/tests/committed/mod.rs"]
+mod committed;
+
 use std::fs;
 use std::path::Path;
 
+use committed::assert_committed;
 use tidegate_proxy::{DropReason, ReplyReason};
 use tidegate_server::config::{Config, reference};
 
-fn committed() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md")
-}
-
 #[test]
 fn the_committed_reference_is_not_stale() {
-    if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        fs::write(committed(), reference()).unwrap();
-    }
-    let text = fs::read_to_string(committed()).unwrap_or_default();
-    assert!(
-        text == reference(),
-        "docs/configuration.md is stale: run this test with TIDEGATE_BLESS=1"
-    );
+    assert_committed("../../docs/configuration.md", &reference(), None);
 }
 
 #[test]

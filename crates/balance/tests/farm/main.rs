@@ -1,12 +1,13 @@
 //! Runs each policy in front of a farm of simulated servers.
 
+#[path = "../../../world/tests/committed/mod.rs"]
+mod committed;
 mod herd;
 mod servers;
 
 use std::fmt::Write;
-use std::fs;
-use std::path::Path;
 
+use committed::assert_committed;
 use servers::{Farm, Outcome};
 use tidegate_balance::{Policy, Values, registry};
 
@@ -57,29 +58,7 @@ fn the_response_times_of_every_policy_are_as_committed() {
         }
         text.push('\n');
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/farm/response_times.txt");
-    if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        fs::write(&path, &text).unwrap();
-    }
-    let committed = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(text.lines().count(), committed.lines().count(), "rows");
-    for (line, expected) in text.lines().zip(committed.lines()) {
-        assert!(agree(line, expected), "now\n{line}\ncommitted\n{expected}");
-    }
-}
-
-/// Returns whether two rows agree to 0.2 ms or 5 %: logarithms differ in their last bit from one
-/// machine to another, so the runs differ too.
-fn agree(line: &str, expected: &str) -> bool {
-    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let (line, expected) = (words(line), words(expected));
-    line.len() == expected.len()
-        && line.iter().zip(&expected).all(|(now, then)| {
-            match (now.parse::<f64>(), then.parse::<f64>()) {
-                (Ok(now), Ok(then)) => (now - then).abs() <= 0.2_f64.max(0.05 * then.abs()),
-                _ => now == then,
-            }
-        })
+    assert_committed("tests/farm/response_times.txt", &text, Some(0.2));
 }
 
 // 003 §VII: "Under light to moderate loads, TLWL-1.75, TLWL-2, and TJSQ achieved response times for

@@ -1,12 +1,10 @@
 //! The curves of every law.
 
 use std::fmt::Write;
-use std::fs;
-use std::path::Path;
 
 use tidegate_control::{bound, registry};
 
-use crate::{COSTS, DECIDE, FROM_S, LOADS, PAPER, Params, TO_S, constant, goodput};
+use crate::{COSTS, DECIDE, FROM_S, LOADS, PAPER, Params, TO_S, committed, constant, goodput};
 
 // When a law changes, read the difference in these curves, and commit it with the change.
 #[test]
@@ -38,18 +36,10 @@ fn the_curves_of_every_law_are_as_committed() {
     assert_committed(&curves, "curves.txt");
 }
 
-/// Compares a table with the committed file. If `TIDEGATE_BLESS` is set, writes the file instead.
+/// Compares a table with the committed file of that name.
 #[track_caller]
 pub fn assert_committed(table: &str, name: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/closed_loop").join(name);
-    if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        fs::write(&path, table).unwrap();
-    }
-    let committed = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(table.lines().count(), committed.lines().count(), "rows of {name}");
-    for (line, expected) in table.lines().zip(committed.lines()) {
-        assert!(agree(line, expected), "now\n{line}\ncommitted\n{expected}");
-    }
+    committed::assert_committed(format!("tests/closed_loop/{name}"), table, Some(0.03));
 }
 
 fn row(table: &mut String, name: &str, values: [f64; LOADS.len()]) {
@@ -58,18 +48,4 @@ fn row(table: &mut String, name: &str, values: [f64; LOADS.len()]) {
         write!(table, " {value:6.2}").unwrap();
     }
     table.push('\n');
-}
-
-/// Returns whether two rows agree to 0.03 or 5 %: logarithms differ in their last bit from one
-/// machine to another, so the runs differ too.
-fn agree(line: &str, expected: &str) -> bool {
-    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let (line, expected) = (words(line), words(expected));
-    line.len() == expected.len()
-        && line.iter().zip(&expected).all(|(now, then)| {
-            match (now.parse::<f64>(), then.parse::<f64>()) {
-                (Ok(now), Ok(then)) => (now - then).abs() <= 0.03_f64.max(0.05 * then.abs()),
-                _ => now == then,
-            }
-        })
 }

@@ -4,6 +4,8 @@
 //! difference before you commit it.
 
 mod bias;
+#[path = "../../../world/tests/committed/mod.rs"]
+mod committed;
 mod curves;
 mod pauses;
 mod pi;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 use super::*;
-use crate::limit::tables::assert_as_committed;
+use crate::limit::committed::assert_committed;
 use crate::limit::{Allowance, Demand, Learning, Limits};
 
 /// Calls a second that the server can serve.
@@ -81,7 +81,7 @@ fn the_goodput_of_every_law_is_as_committed() {
             text.push('\n');
         }
     }
-    assert_as_committed(&text, "rate_law/laws.txt");
+    assert_committed("src/limit/rate_law/laws.txt", &text, Some(0.02));
 }
 
 #[test]

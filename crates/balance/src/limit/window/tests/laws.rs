@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::*;
-use crate::limit::tables::assert_as_committed;
+use crate::limit::committed::assert_committed;
 
 const LOADS: [f64; 4] = [0.9, 1.5, 3.0, 5.0];
 /// Time for which a caller waits for the first response, µs.
@@ -49,7 +49,7 @@ fn the_goodput_of_every_law_is_as_committed() {
             text.push('\n');
         }
     }
-    assert_as_committed(&text, "window/tests/laws.txt");
+    assert_committed("src/limit/window/tests/laws.txt", &text, Some(0.02));
 }
 
 #[test]
