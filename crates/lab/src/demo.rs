@@ -4,7 +4,6 @@ pub mod plan;
 mod stage;
 pub(crate) mod story;
 pub mod summary;
-mod terminal;
 mod view;
 
 use std::io;
@@ -12,10 +11,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use plan::{DEADLINE, MULTIPLES, Plan, Side};
+use ratatui::Frame;
 use stage::Stage;
 use story::{Act, Story};
 use summary::Summary;
-pub use terminal::Screen;
+
+/// Interval between two lines of plain output.
+const LINE: Duration = Duration::from_secs(1);
 
 /// The parameters of a demonstration.
 #[derive(Clone, Copy, Debug)]
@@ -28,17 +30,37 @@ pub struct Options<'a> {
     pub seed: u64,
 }
 
-/// Shows the demonstration on `screen`. Returns `None` if the user stopped it early.
+/// The output of the demonstration.
+pub trait Output {
+    /// Draws a picture with `draw`, or prints the line that `line` returns, if any.
+    ///
+    /// # Errors
+    /// Returns an error if the output fails.
+    fn show(
+        &mut self,
+        draw: &mut dyn FnMut(&mut Frame<'_>),
+        line: &mut dyn FnMut() -> Option<String>,
+    ) -> io::Result<()>;
+
+    /// Waits until `end`, or until the user stops. Returns `false` if the user stops.
+    ///
+    /// # Errors
+    /// Returns an error if the keys of the user cannot be read.
+    fn wait(&mut self, end: Instant) -> io::Result<bool>;
+}
+
+/// Shows the demonstration on `output`. Returns `None` if the user stopped it early.
 ///
 /// # Errors
-/// Returns an error when a server, a socket or the terminal fails.
-pub fn run(options: &Options<'_>, screen: &mut Screen) -> io::Result<Option<Summary>> {
+/// Returns an error when a server, a socket or the output fails.
+pub fn run(options: &Options<'_>, output: &mut dyn Output) -> io::Result<Option<Summary>> {
     let mut stages = Vec::new();
     for side in Side::BOTH {
         stages.push(Stage::start(side, options.program, options.seed)?);
     }
-    let mut show = Show { story: Story::new(options.plan), stages, began: Instant::now() };
-    let whole = show.play(options.seed, screen)?;
+    let (story, began) = (Story::new(options.plan), Instant::now());
+    let mut show = Show { story, stages, began, next_line: Duration::ZERO };
+    let whole = show.play(options.seed, output)?;
     let summary = whole.then(|| Summary::of(&show.story, options.seed));
     show.stages.into_iter().try_for_each(Stage::finish)?;
     Ok(summary)
@@ -49,26 +71,28 @@ struct Show {
     story: Story,
     stages: Vec<Stage>,
     began: Instant,
+    /// Time of the next line of plain output.
+    next_line: Duration,
 }
 
 impl Show {
     /// Offers all loads to both servers, one after the other. Returns `false` if the user stopped
     /// early.
-    fn play(&mut self, seed: u64, screen: &mut Screen) -> io::Result<bool> {
+    fn play(&mut self, seed: u64, output: &mut dyn Output) -> io::Result<bool> {
         let plan = self.story.plan;
         for phase in 0..MULTIPLES.len() {
             self.story.act = Act::Load(phase);
             for stage in &mut self.stages {
                 stage.call(&plan, phase, seed)?;
             }
-            if !self.watch(plan.load + DEADLINE, screen)? {
+            if !self.watch(plan.load + DEADLINE, output)? {
                 return Ok(false);
             }
             for (stage, seen) in self.stages.iter_mut().zip(&mut self.story.sides) {
                 seen.phases.push(stage.hang_up(&plan, phase)?);
             }
             self.story.act = Act::Pause(phase);
-            if phase + 1 < MULTIPLES.len() && !self.watch(plan.pause, screen)? {
+            if phase + 1 < MULTIPLES.len() && !self.watch(plan.pause, output)? {
                 return Ok(false);
             }
         }
@@ -76,7 +100,7 @@ impl Show {
     }
 
     /// Updates the display for `time`. Returns `false` if the user stopped early.
-    fn watch(&mut self, time: Duration, screen: &mut Screen) -> io::Result<bool> {
+    fn watch(&mut self, time: Duration, output: &mut dyn Output) -> io::Result<bool> {
         let until = Instant::now() + time;
         loop {
             let now = Instant::now();
@@ -84,12 +108,20 @@ impl Show {
             for (stage, seen) in self.stages.iter().zip(&mut self.story.sides) {
                 stage.look(self.story.elapsed, seen)?;
             }
-            screen.show(&self.story)?;
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let (story, next_line) = (&self.story, &mut self.next_line);
+            let mut draw = |frame: &mut Frame<'_>| view::draw(story, frame);
+            let mut line = || {
+                (story.elapsed >= *next_line).then(|| {
+                    *next_line = story.elapsed + LINE;
+                    view::line(story)
+                })
+            };
+            output.show(&mut draw, &mut line)?;
+            let now = Instant::now();
+            if now >= until {
                 return Ok(true);
             }
-            if !screen.wait(left.min(view::REFRESH))? {
+            if !output.wait(until.min(now + view::REFRESH))? {
                 return Ok(false);
             }
         }

@@ -8,6 +8,7 @@ pub mod json;
 pub mod manual;
 pub mod programs;
 pub mod replay;
+pub mod screen;
 pub mod trouble;
 
 /// The allocator of both programs. Each call takes and frees some ten blocks of up to 2 KiB that

@@ -6,20 +6,16 @@
 mod sample;
 mod view;
 
-use std::io::{ErrorKind, IsTerminal, Write, stdout};
+use std::io::ErrorKind;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tidegate::screen::Screen;
 use tidegate::trouble::Trouble;
 use tidegate_server::signal::Signals;
 
 use crate::ctl::Client;
 use sample::{History, Sample};
-
-/// Interval at which the view checks for a signal while it waits for a key.
-const SIGNAL: Duration = Duration::from_millis(100);
 
 /// Show a running Tidegate live: calls, occupancy, back ends and rejections
 ///
@@ -60,7 +56,7 @@ fn watch(args: &Args) -> Result<ExitCode, Trouble> {
     let mut shown = 0;
     // A line of plain output has only rates, so it needs a second sample. The picture also shows
     // states.
-    if screen.terminal.is_none() {
+    if screen.is_plain() {
         next += args.interval;
         if !screen.wait(next).map_err(Trouble::failure)? {
             return Ok(ExitCode::SUCCESS);
@@ -68,7 +64,8 @@ fn watch(args: &Args) -> Result<ExitCode, Trouble> {
         history.record(read(&client).map_err(|trouble| trouble.to_string()));
     }
     loop {
-        match screen.show(&history, &args.admin) {
+        let line = || Some(view::line(&history));
+        match screen.show(|frame| view::draw(&history, &args.admin, frame), line) {
             // A reader that has closed the pipe needs no more output.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
             shown => shown.map_err(Trouble::failure)?,
@@ -97,88 +94,9 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Output of the view: the terminal, or lines on standard output.
-struct Screen {
-    /// The terminal, or `None` if lines are printed. The terminal is restored on drop and on a
-    /// panic.
-    terminal: Option<DefaultTerminal>,
-    signals: Signals,
-}
-
-impl Screen {
-    fn open(plain: bool, signals: Signals) -> std::io::Result<Self> {
-        let pictures = !plain && stdout().is_terminal();
-        Ok(Self { terminal: if pictures { Some(ratatui::try_init()?) } else { None }, signals })
-    }
-
-    fn show(&mut self, history: &History, address: &str) -> std::io::Result<()> {
-        match &mut self.terminal {
-            Some(terminal) => {
-                terminal.draw(|frame| view::draw(history, address, frame))?;
-                Ok(())
-            }
-            None => writeln!(stdout(), "{}", view::line(history)),
-        }
-    }
-
-    /// Waits until `end`. Returns false if a key or a signal ends the view. Keys and signals count
-    /// even if `end` has passed, because each reading may take longer than the interval.
-    fn wait(&mut self, end: Instant) -> std::io::Result<bool> {
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let has_event = self.terminal.is_some() && event::poll(left.min(SIGNAL))?;
-            let stopped = match self.terminal {
-                Some(_) => has_event && is_end(&event::read()?),
-                None => self.signals.stops().recv_timeout(left).is_ok(),
-            };
-            if stopped || self.signals.stops().try_recv().is_ok() {
-                return Ok(false);
-            }
-            if left.is_zero() && !has_event {
-                return Ok(true);
-            }
-        }
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        if self.terminal.is_some() {
-            ratatui::restore();
-        }
-    }
-}
-
-/// Returns whether a key ends the view. In raw mode Ctrl-C raises no signal.
-fn is_end(event: &Event) -> bool {
-    let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
-        return false;
-    };
-    match code {
-        KeyCode::Char('q') | KeyCode::Esc => true,
-        KeyCode::Char('c') => modifiers.contains(KeyModifiers::CONTROL),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use rustix::process::{Signal, getpid, kill_process};
-
     use super::*;
-
-    #[test]
-    fn a_signal_ends_the_view_even_if_readings_take_longer_than_the_interval() {
-        let signals = Signals::catch_stops().unwrap();
-        let mut screen = Screen { terminal: None, signals };
-        let passed = Instant::now();
-        assert!(screen.wait(passed).unwrap(), "no signal has arrived");
-        kill_process(getpid(), Signal::TERM).unwrap();
-        while screen.signals.stops().is_empty() {
-            std::thread::yield_now();
-        }
-        assert!(!screen.wait(passed).unwrap());
-    }
 
     #[test]
     fn an_interval_is_between_a_tenth_of_a_second_and_an_hour() {
@@ -186,16 +104,5 @@ mod tests {
         for wrong in ["0", "0.05", "-1", "NaN", "3601", "x"] {
             assert!(parse_interval(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn q_escape_and_control_c_end_the_view() {
-        let press = |code, modifiers| Event::Key(KeyEvent::new(code, modifiers));
-        let none = KeyModifiers::NONE;
-        assert!(is_end(&press(KeyCode::Char('q'), none)));
-        assert!(is_end(&press(KeyCode::Esc, none)));
-        assert!(is_end(&press(KeyCode::Char('c'), KeyModifiers::CONTROL)));
-        assert!(!is_end(&press(KeyCode::Char('c'), none)));
-        assert!(!is_end(&Event::Resize(80, 24)));
     }
 }

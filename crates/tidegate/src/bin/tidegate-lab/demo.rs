@@ -1,15 +1,19 @@
 //! `tidegate-lab demo`: two servers under the same load, one protected and one not.
 
 use std::fs;
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
+use ratatui::Frame;
 use tidegate::programs::{self, TIDEGATE};
+use tidegate::screen::Screen;
 use tidegate::trouble::Trouble;
 use tidegate_lab::demo::plan::{Plan, SECONDS_MIN};
 use tidegate_lab::demo::summary::Summary;
-use tidegate_lab::demo::{Options, Screen, run as show};
+use tidegate_lab::demo::{Options, Output, run as show};
+use tidegate_server::signal::Signals;
 
 /// Demonstrate overload in a minute: a server without protection and one with it
 ///
@@ -48,13 +52,29 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     tell(args, &summary)
 }
 
+/// The screen as the output of the demonstration.
+struct OnScreen(Screen);
+
+impl Output for OnScreen {
+    fn show(
+        &mut self,
+        draw: &mut dyn FnMut(&mut Frame<'_>),
+        line: &mut dyn FnMut() -> Option<String>,
+    ) -> io::Result<()> {
+        self.0.show(draw, line)
+    }
+
+    fn wait(&mut self, end: Instant) -> io::Result<bool> {
+        self.0.wait(end)
+    }
+}
+
 fn play(args: &Args) -> Result<Option<Summary>, Trouble> {
     let program = programs::find(TIDEGATE)?;
     let options = Options { program: &program, plan: Plan::new(args.seconds), seed: args.seed };
     // The closure drops the screen, which restores the terminal before anything else is printed.
-    let screen =
-        if args.plain || !stdout().is_terminal() { Screen::lines() } else { Screen::picture() };
-    screen.and_then(|mut screen| show(&options, &mut screen)).map_err(Trouble::usage)
+    let screen = Signals::catch_stops().and_then(|signals| Screen::open(args.plain, signals));
+    screen.and_then(|screen| show(&options, &mut OnScreen(screen))).map_err(Trouble::usage)
 }
 
 fn tell(args: &Args, summary: &Summary) -> Result<ExitCode, Trouble> {
@@ -67,7 +87,7 @@ fn tell(args: &Args, summary: &Summary) -> Result<ExitCode, Trouble> {
     ];
     for (file, content) in files {
         let (Some(file), Some(content)) = (file, content) else { continue };
-        let written = content.map_err(std::io::Error::from).and_then(|text| fs::write(file, text));
+        let written = content.map_err(io::Error::from).and_then(|text| fs::write(file, text));
         written.map_err(|error| Trouble::usage(format!("{}: {error}", file.display())))?;
     }
     for doubt in summary.doubts() {
