@@ -26,22 +26,20 @@ pub use liveness::COUNT_MAX;
 pub(crate) use liveness::Liveness;
 pub use sources::Sources;
 
-/// The administrative state of a back end, which an operator sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdminState {
-    /// The back end takes calls.
-    InService,
-    /// The back end finishes its calls and gets no new ones.
-    Draining,
-    /// The back end finishes its calls and gets no new ones. Its responses and failures do not
-    /// change its health.
-    Maintenance,
-    /// The back end is no longer configured. It finishes its calls and is then forgotten.
-    Removed,
-}
-
-impl AdminState {
-    const ALL: [Self; 4] = [Self::InService, Self::Draining, Self::Maintenance, Self::Removed];
+unit_enum! {
+    /// The administrative state of a back end, which an operator sets.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum AdminState {
+        /// The back end takes calls.
+        InService,
+        /// The back end finishes its calls and gets no new ones.
+        Draining,
+        /// The back end finishes its calls and gets no new ones. Its responses and failures do not
+        /// change its health.
+        Maintenance,
+        /// The back end is no longer configured. It finishes its calls and is then forgotten.
+        Removed,
+    }
 }
 
 unit_enum! {

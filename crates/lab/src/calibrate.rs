@@ -161,7 +161,7 @@ pub fn measure(
             let rate_cps = offered_cps[action as usize];
             let mut played = play(action, Metering::Each, rate_cps, parameters.seconds, seed)?;
             let whole = play(action, Metering::Hardly, rate_cps, parameters.seconds, seed)?;
-            on_run(round + 1, action.title(), whole.each_us());
+            on_run(round + 1, action.name(), whole.each_us());
             played.take_level_of(&whole);
             actions.push(played);
         }

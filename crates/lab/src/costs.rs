@@ -27,6 +27,7 @@ pub mod picture;
 
 use serde::Serialize;
 use tidegate_proxy::{Disposal, Mode};
+use tidegate_world::unit_enum;
 
 use crate::machine::Machine;
 use crate::measure::REJECTS;
@@ -61,29 +62,34 @@ pub struct Parameters {
     pub batch: u32,
 }
 
-/// The overload control of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Control {
-    /// No overload control (`law = "none"`).
-    None,
-    /// The law `occupancy`, which measures the load only once a second.
-    Idle,
-    /// The law `occupancy`, which measures the load at each message. Each measurement reads the
-    /// state of the processor and of the sockets.
-    Measuring,
+unit_enum! {
+    /// The overload control of the server. The names are those in tables.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Control {
+        /// No overload control (`law = "none"`).
+        None = "none",
+        /// The law `occupancy`, which measures the load only once a second.
+        Idle = "idle",
+        /// The law `occupancy`, which measures the load at each message. Each measurement reads the
+        /// state of the processor and of the sockets.
+        Measuring = "measures",
+    }
 }
 
-/// The decision of overload control about a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Decision {
-    /// The server admits the message.
-    Accepted,
-    /// The server answers the message with 503, if the message is a request that can be answered.
-    Rejected,
-    /// The server does not answer the message.
-    Dropped,
+unit_enum! {
+    /// The decision of overload control about a message. The names are those in tables.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Decision {
+        /// The server admits the message.
+        Accepted = "accepted",
+        /// The server answers the message with 503, if the message is a request that can be
+        /// answered.
+        Rejected = "503",
+        /// The server does not answer the message.
+        Dropped = "dropped",
+    }
 }
 
 /// All states of the server in which costs are measured, in the order of the rows of the tables.
@@ -236,7 +242,7 @@ fn check(timed: &Timed, rejects: bool) -> Result<(), String> {
              on an idle machine",
             timed.rejected,
             timed.messages,
-            timed.kind.title(),
+            timed.kind.name(),
             if to_be_rejected { "rejected" } else { "admitted" },
         )),
     }

@@ -55,7 +55,7 @@ pub trait Output {
 /// Returns an error when a server, a socket or the output fails.
 pub fn run(options: &Options<'_>, output: &mut dyn Output) -> io::Result<Option<Summary>> {
     let mut stages = Vec::new();
-    for side in Side::BOTH {
+    for side in Side::ALL {
         stages.push(Stage::start(side, options.program, options.seed)?);
     }
     let (story, began) = (Story::new(options.plan), Instant::now());

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tidegate_world::unit_enum;
 
 use crate::bans::written;
 use crate::metrics::collect::ShardCounters;
@@ -20,27 +21,18 @@ static DROPS_ALL: Family = Family::gauge(
      of bans do not count",
 );
 
-/// The set of sources whose INVITEs and REGISTERs the kernel drops because of overload. The
-/// variants are ordered by the size of this set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Target {
-    /// The kernel drops nothing.
-    Nothing,
-    /// The kernel drops INVITEs and REGISTERs of heavy sources only.
-    Heavy,
-    /// The kernel, at one shard or more, drops INVITEs and REGISTERs of all sources except exempt
-    /// networks (`Shedding::spared`).
-    All,
-}
-
-impl Target {
-    /// Returns the name of the target for JSON.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::Heavy => "heavy",
-            Self::All => "all",
-        }
+unit_enum! {
+    /// The set of sources whose INVITEs and REGISTERs the kernel drops because of overload. The
+    /// variants are ordered by the size of this set. The names are those in JSON.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub(crate) enum Target {
+        /// The kernel drops nothing.
+        Nothing = "nothing",
+        /// The kernel drops INVITEs and REGISTERs of heavy sources only.
+        Heavy = "heavy",
+        /// The kernel, at one shard or more, drops INVITEs and REGISTERs of all sources except
+        /// exempt networks (`Shedding::spared`).
+        All = "all",
     }
 }
 

@@ -72,7 +72,7 @@ fn feedback(next_hops: &NextHops, shards: &[ShardCounters], now: Timestamp) -> V
         json!({
             "address": address,
             "standing": peer.standing.name(),
-            "algorithm": peer.algorithm.map(Algorithm::token),
+            "algorithm": peer.algorithm.map(Algorithm::name),
             "value": peer.value,
             "offered_cps": peer.original_cps,
             "claimed_cps": peer.claimed_cps,

@@ -1,31 +1,25 @@
 //! The algorithms of overload control that two servers can agree on.
 
-/// An algorithm of overload control, which defines the meaning of a feedback value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// The value is the percentage of requests to hold back (RFC 7339 §7).
-    Loss,
-    /// The value is the maximum number of requests a second (RFC 7415).
-    Rate,
+use tidegate_world::unit_enum;
+
+unit_enum! {
+    /// An algorithm of overload control, which defines the meaning of a feedback value. The names
+    /// are those in SIP messages.
+    // RFC 7339 §9: "other-algo = %x41-5A / %x61-7A / %x30-39": letters and digits only.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Algorithm {
+        /// The value is the percentage of requests to hold back (RFC 7339 §7).
+        Loss = "loss",
+        /// The value is the maximum number of requests a second (RFC 7415).
+        Rate = "rate",
+    }
 }
 
 impl Algorithm {
-    /// All algorithms.
-    pub const ALL: [Self; 2] = [Self::Loss, Self::Rate];
-
-    /// Returns the name of the algorithm in SIP messages.
-    // RFC 7339 §9: "other-algo = %x41-5A / %x61-7A / %x30-39": letters and digits only.
-    pub const fn token(self) -> &'static str {
-        match self {
-            Self::Loss => "loss",
-            Self::Rate => "rate",
-        }
-    }
-
-    /// Returns the algorithm with this [name](Self::token), or `None` if it is unknown. Case makes
+    /// Returns the algorithm with this [name](Self::name), or `None` if it is unknown. Case makes
     /// no difference.
-    pub fn by_token(token: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.token().eq_ignore_ascii_case(token))
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
     }
 }
 
@@ -81,10 +75,10 @@ mod tests {
     #[test]
     fn a_token_names_one_algorithm() {
         for algorithm in Algorithm::ALL {
-            assert_eq!(Algorithm::by_token(algorithm.token()), Some(algorithm));
+            assert_eq!(Algorithm::by_name(algorithm.name()), Some(algorithm));
         }
-        assert_eq!(Algorithm::by_token("LOSS"), Some(Algorithm::Loss));
-        assert_eq!(Algorithm::by_token("losses"), None);
+        assert_eq!(Algorithm::by_name("LOSS"), Some(Algorithm::Loss));
+        assert_eq!(Algorithm::by_name("losses"), None);
     }
 
     #[test]

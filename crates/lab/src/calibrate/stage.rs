@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_agent::{AnswererConfig, CallerConfig, Load};
 use tidegate_io::Limits;
-use tidegate_world::{Pool, Seed};
+use tidegate_world::{Pool, Seed, unit_enum};
 
 use super::fit::Outside;
 use super::metered::{Metered, Metering, Tally};
@@ -17,32 +17,22 @@ use crate::real::{Answerers, Callers, CoreThread, Socket};
 /// Time that a run waits after the last call for packets that are still in flight.
 const TAIL: Duration = Duration::from_millis(200);
 
-/// The kind of calls in a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Action {
-    /// Calls that are set up and ended.
-    Calls,
-    /// Calls that ring until their callers cancel.
-    GivenUp,
-    /// Calls rejected with 503.
-    Rejected,
-    /// Calls whose INVITEs are dropped.
-    Dropped,
+unit_enum! {
+    /// The kind of calls in a run.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Action {
+        /// Calls that are set up and ended.
+        Calls = "a call",
+        /// Calls that ring until their callers cancel.
+        GivenUp = "a call given up",
+        /// Calls rejected with 503.
+        Rejected = "a rejected call",
+        /// Calls whose INVITEs are dropped.
+        Dropped = "a dropped call",
+    }
 }
 
 impl Action {
-    /// All kinds of calls, in the order of their discriminants.
-    pub const ALL: [Self; 4] = [Self::Calls, Self::GivenUp, Self::Rejected, Self::Dropped];
-
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Calls => "a call",
-            Self::GivenUp => "a call given up",
-            Self::Rejected => "a rejected call",
-            Self::Dropped => "a dropped call",
-        }
-    }
-
     /// Returns the configuration table `[overload]` of the server. To make the server reject or
     /// drop calls, the law's target is so low that any load exceeds it. The law then admits one
     /// call in ten thousand.

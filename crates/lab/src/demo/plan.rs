@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use tidegate_world::unit_enum;
+
 /// Offered loads, as multiples of the capacity.
 pub const MULTIPLES: [f64; 4] = [0.5, 1.0, 2.0, 5.0];
 
@@ -36,27 +38,19 @@ pub fn bound(multiple: f64) -> f64 {
     multiple.min(1.0)
 }
 
-/// One of the two servers that are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// A server without overload control, like the servers in the papers and most current servers.
-    Unprotected,
-    /// A server with overload control, as Tidegate should be configured.
-    Protected,
+unit_enum! {
+    /// One of the two servers that are compared, in the order of display from left to right.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Side {
+        /// A server without overload control, like the servers in the papers and most current
+        /// servers.
+        Unprotected = "unprotected",
+        /// A server with overload control, as Tidegate should be configured.
+        Protected = "protected",
+    }
 }
 
 impl Side {
-    /// Both servers, in the order of display from left to right.
-    pub(crate) const BOTH: [Self; 2] = [Self::Unprotected, Self::Protected];
-
-    /// Returns the name of the side.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unprotected => "unprotected",
-            Self::Protected => "protected",
-        }
-    }
-
     /// Returns a short description of this side's overload control.
     pub(crate) const fn manner(self) -> &'static str {
         match self {
@@ -155,7 +149,7 @@ mod tests {
 
     #[test]
     fn both_configurations_are_right() {
-        for side in Side::BOTH {
+        for side in Side::ALL {
             let backends = ["127.0.0.1:5070", "127.0.0.1:5071"].map(|a| a.parse().unwrap());
             let text = side.configuration(Path::new("/tmp/state"), backends.into_iter());
             let config = Config::parse(Path::new("demo.toml"), text.as_bytes());

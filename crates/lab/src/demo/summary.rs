@@ -98,7 +98,7 @@ impl Summary {
                 "Calls set up within 500 ms; emulated capacity {CAPACITY_CPS:.0} calls/s; seed {}",
                 self.seed
             ),
-            highlights: Highlights::choose(&Side::BOTH.map(|side| (side.name(), 0.0, 0.0)), &[]),
+            highlights: Highlights::choose(&Side::ALL.map(|side| (side.name(), 0.0, 0.0)), &[]),
         };
         let facet = Facet {
             title: String::new(),

@@ -47,7 +47,7 @@ pub(super) fn draw(story: &Story, frame: &mut Frame<'_>) {
             .areas(area);
     draw_head(story, frame, head);
     let columns = Layout::horizontal([Constraint::Fill(1); 2]).spacing(1).split(sides);
-    for (side, column) in Side::BOTH.into_iter().zip(columns.iter()) {
+    for (side, column) in Side::ALL.into_iter().zip(columns.iter()) {
         draw_side(story, side, frame, *column);
     }
     let comment = Line::from(format!(" {}", story.comment()));
@@ -215,7 +215,7 @@ pub(super) fn line(story: &Story) -> String {
         Act::Load(phase) => text += &format!("  {:>3} x", MULTIPLES[phase]),
         Act::Pause(_) => text += "  pause",
     }
-    for side in Side::BOTH {
+    for side in Side::ALL {
         let now = &story.side(side).now;
         text += &format!(
             "  | {:<11} offered {:>4.0}/s goodput {:>4.0}/s rejected {:>4.0}/s wait p99 {:>7}",
@@ -244,7 +244,7 @@ mod tests {
         let mut story = Story::new(Plan::new(60));
         story.act = Act::Load(2);
         story.elapsed = story.plan.start_of(2) + Duration::from_secs(5);
-        for side in Side::BOTH {
+        for side in Side::ALL {
             let seen = &mut story.sides[side as usize];
             let low = if side == Side::Protected { 0.9 } else { 0.1 };
             seen.goodput =

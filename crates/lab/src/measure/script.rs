@@ -1,54 +1,42 @@
 //! Passes messages to a server in batches of one kind of message, so that the CPU time of each kind
 //! can be measured.
 
+use tidegate_world::unit_enum;
+
 use super::messages::Parties;
 
-/// A kind of message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// An INVITE that starts a call.
-    Invite,
-    /// The 180 (Ringing) to an INVITE.
-    Ringing,
-    /// The 200 to an INVITE.
-    Answer,
-    /// The ACK of the 200 to an INVITE.
-    Ack,
-    /// The BYE of a call.
-    Bye,
-    /// The 200 to a BYE.
-    ByeAnswer,
-    /// The CANCEL of a ringing call.
-    Cancel,
-    /// A REGISTER.
-    Register,
-    /// An OPTIONS, as an example of a request outside calls.
-    Options,
-    /// The ACK of the 503 to an INVITE.
-    AckOfRejection,
+unit_enum! {
+    /// A kind of message, with its name in tables that people read.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Kind {
+        /// An INVITE that starts a call.
+        Invite = "INVITE",
+        /// The 180 (Ringing) to an INVITE.
+        Ringing = "180",
+        /// The 200 to an INVITE.
+        Answer = "200",
+        /// The ACK of the 200 to an INVITE.
+        Ack = "ACK",
+        /// The BYE of a call.
+        Bye = "BYE",
+        /// The 200 to a BYE.
+        ByeAnswer = "200 (BYE)",
+        /// The CANCEL of a ringing call.
+        Cancel = "CANCEL",
+        /// A REGISTER.
+        Register = "REGISTER",
+        /// An OPTIONS, as an example of a request outside calls.
+        Options = "OPTIONS",
+        /// The ACK of the 503 to an INVITE.
+        AckOfRejection = "ACK (503)",
+    }
 }
 
 impl Kind {
     /// The kinds of messages of a call, in their order.
     pub const CALL: [Self; 6] =
         [Self::Invite, Self::Ringing, Self::Answer, Self::Ack, Self::Bye, Self::ByeAnswer];
-
-    /// Returns the name of the kind in tables that people read.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Invite => "INVITE",
-            Self::Ringing => "180",
-            Self::Answer => "200",
-            Self::Ack => "ACK",
-            Self::Bye => "BYE",
-            Self::ByeAnswer => "200 (BYE)",
-            Self::Cancel => "CANCEL",
-            Self::Register => "REGISTER",
-            Self::Options => "OPTIONS",
-            Self::AckOfRejection => "ACK (503)",
-        }
-    }
 }
 
 /// A peer of the server: callers are on one side, back ends on the other.

@@ -11,6 +11,7 @@
 
 use serde::Serialize;
 use tidegate_proxy::Mode;
+use tidegate_world::unit_enum;
 
 use crate::measure::alone::Alone;
 use crate::measure::messages::Parties;
@@ -39,26 +40,16 @@ pub struct Parameters {
     pub calls: u32,
 }
 
-/// The times at which the load of the processor and of the sockets is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reading {
-    /// The law reads the load at each of its measurements.
-    AtMeasurement,
-    /// The driver reads the load every 2 ms, with a law and without one.
-    ByDriver,
-}
-
-impl Reading {
-    /// Both kinds of reading.
-    pub const ALL: [Self; 2] = [Self::AtMeasurement, Self::ByDriver];
-
-    /// Returns the name of the kind of reading in reports.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::AtMeasurement => "at each measurement",
-            Self::ByDriver => "every 2 ms",
-        }
+unit_enum! {
+    /// The times at which the load of the processor and of the sockets is read, with their names in
+    /// reports.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Reading {
+        /// The law reads the load at each of its measurements.
+        AtMeasurement = "at each measurement",
+        /// The driver reads the load every 2 ms, with a law and without one.
+        ByDriver = "every 2 ms",
     }
 }
 

@@ -18,7 +18,7 @@ fn measuring(overhead: &Overhead) -> Figure {
     let highest = rows.iter().map(|row| row.part() * 100.0).fold(1.0, f64::max).ceil();
     let power = |power: i32| 10f64.powi(power).to_string();
     let panel = |reading: Reading| Panel {
-        title: format!("read {}", reading.title()),
+        title: format!("read {}", reading.name()),
         x: Axis::powers("messages from one measurement to the next", 10.0, 0..=3, power),
         y: Axis::linear("CPU time of a message more than without control, %", highest),
         lines: lines_of(rows, reading),

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tidegate_world::unit_enum;
 use toml::Table;
 
 /// The claims of all papers.
@@ -119,27 +120,31 @@ pub struct Missing {
     pub lacks: String,
 }
 
-/// The verdict on a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Grade {
-    /// The claim is not reproduced.
-    Not,
-    /// The claim is reproduced in part, or under other conditions.
-    Partly,
-    /// The claim is reproduced.
-    Reproduced,
+unit_enum! {
+    /// The verdict on a claim.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Grade {
+        /// The claim is not reproduced.
+        Not = "not",
+        /// The claim is reproduced in part, or under other conditions.
+        Partly = "partly",
+        /// The claim is reproduced.
+        Reproduced = "reproduced",
+    }
 }
 
-/// A reason why the verdict on a claim is weak evidence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum Label {
-    /// A condition that the paper does not give was chosen so that the claim holds.
-    #[serde(rename = "fitted")]
-    Fitted,
-    /// The emulated servers are made so that the claim must hold.
-    #[serde(rename = "by construction")]
-    ByConstruction,
+unit_enum! {
+    /// A reason why the verdict on a claim is weak evidence.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    pub enum Label {
+        /// A condition that the paper does not give was chosen so that the claim holds.
+        #[serde(rename = "fitted")]
+        Fitted = "fitted",
+        /// The emulated servers are made so that the claim must hold.
+        #[serde(rename = "by construction")]
+        ByConstruction = "by construction",
+    }
 }
 
 impl Claims {
@@ -199,27 +204,6 @@ impl Claims {
             }
         }
         Ok(())
-    }
-}
-
-impl Grade {
-    /// Returns the word for this verdict in the table of claims.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Not => "not",
-            Self::Partly => "partly",
-            Self::Reproduced => "reproduced",
-        }
-    }
-}
-
-impl Label {
-    /// Returns the words for this label in the table of claims.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Fitted => "fitted",
-            Self::ByConstruction => "by construction",
-        }
     }
 }
 

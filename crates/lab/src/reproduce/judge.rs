@@ -153,7 +153,7 @@ pub(super) fn check(claim: &Claim) -> Result<(), String> {
         return Err(format!(
             "{}: with the numbers of the paper the rule gives `{}`, but it must give `reproduced`",
             claim.id,
-            verdict.word()
+            verdict.name()
         ));
     }
     for (name, value) in &claim.planted {

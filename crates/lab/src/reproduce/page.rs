@@ -110,11 +110,11 @@ impl Page {
             };
             let verdict = judge::grade(claim, &finding.values)?;
             if verdict != claim.verdict || finding.verdict != claim.verdict {
-                let word = finding.verdict.word();
+                let word = finding.verdict.name();
                 return Err(format!(
                     "{}: the recorded verdict is `{word}`, but the rule gives `{}`",
                     claim.id,
-                    verdict.word()
+                    verdict.name()
                 ));
             }
         }
@@ -249,13 +249,13 @@ fn section(paper: &Paper, record: &Record, out: &mut String) -> Result<(), Strin
         let recorded = record.0.get(&claim.id);
         let (verdict, result, runs) = match recorded {
             Some(Recorded { commit, finding }) => (
-                finding.verdict.word(),
+                finding.verdict.name(),
                 judge::shown(claim, &finding.values)?,
                 format!("{} of `{}`, {commit}", finding.seeds, claim.id),
             ),
             None => ("-", "not run yet".to_owned(), format!("`{}`", claim.id)),
         };
-        let label = claim.label.map_or_else(String::new, |label| format!(", {}", label.words()));
+        let label = claim.label.map_or_else(String::new, |label| format!(", {}", label.name()));
         let because = claim.because.as_ref().map_or_else(String::new, |why| format!(". {why}"));
         let cells = [
             format!("{}: {}", claim.place, claim.says),
@@ -270,7 +270,7 @@ fn section(paper: &Paper, record: &Record, out: &mut String) -> Result<(), Strin
         let commit = other.commit.iter().map(|commit| format!(", {commit}")).collect::<String>();
         let cells = [
             format!("{}: {}", other.place, other.says),
-            other.verdict.word().to_owned(),
+            other.verdict.name().to_owned(),
             other.shows.clone(),
             String::new(),
             format!("`{}`{commit}", other.command),

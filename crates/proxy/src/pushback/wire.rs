@@ -71,7 +71,7 @@ pub(crate) fn offer_of(algorithms: Algorithms) -> Box<str> {
     if algorithms.is_empty() {
         return Box::default();
     }
-    let names: Vec<&str> = algorithms.iter().map(Algorithm::token).collect();
+    let names: Vec<&str> = algorithms.iter().map(Algorithm::name).collect();
     format!(";oc;oc-algo=\"{}\"", names.join(",")).into()
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn offered(via: &OverloadControl<'_>) -> Option<Algorithms> {
     if via.oc != Some(Oc::Offered) {
         return None;
     }
-    let known = |name: &[u8]| Algorithm::by_token(std::str::from_utf8(name).ok()?);
+    let known = |name: &[u8]| Algorithm::by_name(std::str::from_utf8(name).ok()?);
     let algorithms: Algorithms = via.algorithms().filter_map(known).collect();
     (!algorithms.is_empty()).then_some(algorithms)
 }
@@ -117,7 +117,7 @@ pub(crate) fn has_value(via: &OverloadControl<'_>) -> bool {
 pub(crate) fn feedback(via: &OverloadControl<'_>) -> Option<Feedback> {
     let mut names = via.algorithms();
     let (Some(name), None) = (names.next(), names.next()) else { return None };
-    let algorithm = Algorithm::by_token(std::str::from_utf8(name).ok()?)?;
+    let algorithm = Algorithm::by_name(std::str::from_utf8(name).ok()?)?;
     let validity = via.validity_ms.map(|ms| Duration::from_millis(ms.into()));
     let value = match via.oc {
         Some(Oc::Value(value)) => value,
@@ -149,7 +149,7 @@ pub(crate) fn text_of(feedback: &Feedback, wants_load: bool) -> ArrayVec<u8, FEE
     let validity_ms = u32::try_from(validity.as_millis()).unwrap_or(u32::MAX);
     let mut text = ArrayVec::new();
     let mut written =
-        OverloadControl::write(value, algorithm.token(), validity_ms, sequence, &mut text);
+        OverloadControl::write(value, algorithm.name(), validity_ms, sequence, &mut text);
     if wants_load {
         written = written.and_then(|()| OcLoad::Wanted.write(&mut text));
     }

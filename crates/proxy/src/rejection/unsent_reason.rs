@@ -1,25 +1,25 @@
 //! The reasons for rejecting a request that could not be sent on a stream.
 
-use tidegate_world::Cause;
+use tidegate_world::{Cause, unit_enum};
 
 use super::reply_reason::ReplyReason;
 
-/// The reason why a request could not be sent on a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UnsentReason {
-    /// The connection has failed or could not be opened, or a limit is reached, such as that on
-    /// connections.
-    Failed,
-    /// The peer reads its connection too slowly.
-    BackedUp,
-    /// The request had to leave on a certain connection, such as that of a phone, and this
-    /// connection no longer exists.
-    FlowGone,
+unit_enum! {
+    /// The reason why a request could not be sent on a stream.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum UnsentReason {
+        /// The connection has failed or could not be opened, or a limit is reached, such as that on
+        /// connections.
+        Failed,
+        /// The peer reads its connection too slowly.
+        BackedUp,
+        /// The request had to leave on a certain connection, such as that of a phone, and this
+        /// connection no longer exists.
+        FlowGone,
+    }
 }
 
 impl UnsentReason {
-    pub(crate) const ALL: [Self; 3] = [Self::Failed, Self::BackedUp, Self::FlowGone];
-
     /// Returns the reason for a failure whose cause the transport has reported.
     pub(crate) fn of(cause: Cause) -> Self {
         match cause {

@@ -3,21 +3,19 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use tidegate_balance::Lookups;
-use tidegate_world::Timestamp;
+use tidegate_world::{Timestamp, unit_enum};
 
 use super::follow::Followed;
 
-/// The outcome of the last DNS queries for a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Found,
-    NotFound,
-    Unanswered,
-    Unusable,
-}
-
-impl Outcome {
-    const ALL: [Self; 4] = [Self::Found, Self::NotFound, Self::Unanswered, Self::Unusable];
+unit_enum! {
+    /// The outcome of the last DNS queries for a name.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(super) enum Outcome {
+        Found,
+        NotFound,
+        Unanswered,
+        Unusable,
+    }
 }
 
 /// The results of DNS queries for a name up to the last check.

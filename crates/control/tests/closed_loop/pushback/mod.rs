@@ -97,7 +97,7 @@ fn the_goodput_of_each_law_with_and_without_feedback_is_as_committed() {
         row(format!("{law}, local"), &|load| goodput(&setup(law, params, load, None)));
     }
     for (law, params, algorithm) in CARRIED {
-        let name = format!("{law}, {}", algorithm.token());
+        let name = format!("{law}, {}", algorithm.name());
         row(name, &|load| goodput(&setup(law, params, load, Some(algorithm))));
     }
     assert_committed(&table, "pushback.txt");
@@ -117,7 +117,7 @@ fn a_long_queue_makes_no_calls_late_whatever_the_law_sees() {
             (3.0..10.0).contains(&began.as_secs_f64()) && acked.since(began) <= LATE
         };
         let goodput = run(&setup).iter().filter(is_in_time).count() as f64 / 7.0 / CAPACITY_CPS;
-        assert!(goodput >= 0.8, "{law}, {}: {goodput}", algorithm.token());
+        assert!(goodput >= 0.8, "{law}, {}: {goodput}", algorithm.name());
     }
 }
 
@@ -146,7 +146,7 @@ fn the_shares_of_unequal_senders_are_as_committed() {
     for (law, _, algorithm) in CARRIED {
         for fairness in [UpstreamFairness::Provider, UpstreamFairness::User] {
             let shares = goodputs(&unequal(law, algorithm, fairness), FROM_S, TO_S);
-            let name = format!("{law}, {}, {fairness:?}", algorithm.token());
+            let name = format!("{law}, {}, {fairness:?}", algorithm.name());
             write!(table, "{name:26}").unwrap();
             shares.iter().for_each(|share| write!(table, " {share:6.2}").unwrap());
             table.push('\n');
@@ -165,7 +165,7 @@ fn stated_loads_make_shares_user_centric() {
         let total: f64 = shares.iter().sum();
         for (share, expected) in shares.iter().zip([0.1, 0.3, 0.6]) {
             let part = share / total;
-            assert!((part - expected).abs() <= 0.05, "{law}, {}: {shares:?}", algorithm.token());
+            assert!((part - expected).abs() <= 0.05, "{law}, {}: {shares:?}", algorithm.name());
         }
     }
 }

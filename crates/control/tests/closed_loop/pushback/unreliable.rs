@@ -89,7 +89,7 @@ fn the_goodput_with_unreliable_feedback_is_as_committed_and_does_not_collapse() 
         row(&format!("{law}, local"), local);
         for &algorithm in algorithms {
             for way in WAYS.into_iter().chain([WORST]) {
-                let name = format!("{law}, {}, {}", algorithm.token(), way.0);
+                let name = format!("{law}, {}, {}", algorithm.name(), way.0);
                 let reached = LOADS.map(|load| reached(law, load, algorithm, way));
                 row(&name, reached);
                 for ((load, reached), local) in LOADS.into_iter().zip(reached).zip(local) {

@@ -35,7 +35,7 @@ pub(super) fn add_given(samples: &mut Samples, shard: &str, counters: &Counters)
         let address = address.to_string();
         let labels = [("shard", shard), ("peer", &*address)];
         if let Some(algorithm) = peer.algorithm {
-            let labels = [labels[0], labels[1], ("algorithm", algorithm.token())];
+            let labels = [labels[0], labels[1], ("algorithm", algorithm.name())];
             samples.push(&GIVEN, &labels, u64::from(peer.value));
         }
         samples.push(&OBEYS, &labels, u64::from(peer.standing == Standing::Obeys));
@@ -55,8 +55,8 @@ pub(super) fn add_given(samples: &mut Samples, shard: &str, counters: &Counters)
 /// restriction is in force.
 pub(crate) fn restriction(status: RestrictionStatus) -> (Option<&'static str>, Option<u32>) {
     match status {
-        RestrictionStatus::Loss(percent) => (Some(Algorithm::Loss.token()), Some(percent)),
-        RestrictionStatus::Rate(rate) => (Some(Algorithm::Rate.token()), Some(rate)),
+        RestrictionStatus::Loss(percent) => (Some(Algorithm::Loss.name()), Some(percent)),
+        RestrictionStatus::Rate(rate) => (Some(Algorithm::Rate.name()), Some(rate)),
         RestrictionStatus::Open => (None, None),
     }
 }

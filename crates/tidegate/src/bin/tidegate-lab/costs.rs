@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         batch: args.batch,
     };
     let on_measured = |round: u32, of: Control, with: Decision| {
-        let (control, fate) = (control(of), fate(with));
+        let (control, fate) = (of.name(), with.name());
         let _ = writeln!(anstream::stderr(), "round {round}: control {control}, {fate}");
     };
     let costs = costs::measure(&parameters, &on_measured).map_err(Trouble::failure)?;
@@ -116,10 +116,10 @@ fn table(costs: &Costs) -> String {
         let of = |cost: &Cost| {
             format!("{:>7.2} {:>7.2} {:>7.2}", cost.min_us, cost.median_us, cost.mean_us)
         };
-        let (control, fate) = (control(row.control), fate(row.fate));
+        let (control, fate) = (row.control.name(), row.fate.name());
         text += &format!(
             "{:<10} {to:<5} {control:<9} {fate:<9} {}   {}\n",
-            row.kind.title(),
+            row.kind.name(),
             of(&row.cycle),
             of(&row.processing)
         );
@@ -209,9 +209,9 @@ fn write(
             for (round, [min, median, mean]) in (1..).zip(&cost.rounds_us) {
                 csv += &format!(
                     "{},{to},{},{},{way},{round},{min},{median},{mean}\n",
-                    row.kind.title(),
-                    control(row.control),
-                    fate(row.fate)
+                    row.kind.name(),
+                    row.control.name(),
+                    row.fate.name()
                 );
             }
         }
@@ -244,20 +244,4 @@ fn write(
     let figure = picture::picture(cycle, processing, &costs.machine.processor);
     fs::write(folder.join("accepted-rate.svg"), figure.svg()).map_err(unwritten)?;
     fs::write(folder.join("accepted-rate.png"), figure.png()).map_err(unwritten)
-}
-
-fn control(control: Control) -> &'static str {
-    match control {
-        Control::None => "none",
-        Control::Idle => "idle",
-        Control::Measuring => "measures",
-    }
-}
-
-fn fate(fate: Decision) -> &'static str {
-    match fate {
-        Decision::Accepted => "accepted",
-        Decision::Rejected => "503",
-        Decision::Dropped => "dropped",
-    }
 }

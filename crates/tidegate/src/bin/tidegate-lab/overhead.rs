@@ -83,7 +83,7 @@ fn of_packets(rows: &[packets::Row], rounds: u32) -> String {
          in percent of the time without the law.\n"
     );
     for reading in Reading::ALL {
-        text += &format!("\nread {}\n{:<10}", reading.title(), "N");
+        text += &format!("\nread {}\n{:<10}", reading.name(), "N");
         text.extend(EVERY.map(|measure| format!(" {measure:>13}")));
         text.push('\n');
         for of_law in rows.chunks(EVERY.len()).filter(|rows| rows[0].reading == reading) {
@@ -165,7 +165,7 @@ fn write(folder: &Path, overhead: &Overhead) -> Result<(), Trouble> {
             "{},{},{},{},{},{},{}\n",
             row.law,
             row.measure,
-            row.reading.title(),
+            row.reading.name(),
             row.none_ns.median,
             row.more_ns.median,
             row.more_ns.min,

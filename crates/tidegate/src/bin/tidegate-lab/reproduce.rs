@@ -223,9 +223,9 @@ fn older(history: &History, commits: BTreeMap<String, usize>, remedy: &str) -> O
 fn line(claim: &Claim, finding: &Finding) -> Result<String, String> {
     let known = match finding.verdict == claim.verdict {
         true => "ok   ".to_owned(),
-        false => format!("FAIL (known: {}) ", claim.verdict.word()),
+        false => format!("FAIL (known: {}) ", claim.verdict.name()),
     };
-    let (verdict, shown) = (finding.verdict.word(), finding.shown(claim)?);
+    let (verdict, shown) = (finding.verdict.name(), finding.shown(claim)?);
     Ok(format!("{known}{}  {verdict}: {}: {shown}", claim.id, claim.says))
 }
 
