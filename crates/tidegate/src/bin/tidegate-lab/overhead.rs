@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Directory for overhead.json, the tables as CSV and the figures
+    /// Directory for overhead.json and the figures
     #[arg(long, value_name = "DIR", default_value = "out/overhead")]
     out: PathBuf,
 }
@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         + &of_droppers(&overhead.droppers, pieces);
     let _ = writeln!(
         anstream::stdout(),
-        "{text}the tables and the figures are in {}",
+        "{text}overhead.json and the figures are in {}",
         args.out.display()
     );
     Ok(ExitCode::SUCCESS)
@@ -159,44 +159,6 @@ fn write(folder: &Path, overhead: &Overhead) -> Result<(), Trouble> {
     let unwritten = |error| Trouble::failure(format!("{}: {error}", folder.display()));
     let figures = serde_json::to_value(overhead).map_err(Trouble::failure)?;
     json::write(&folder.join("overhead.json"), &figures)?;
-    let mut csv = "law,measure,reading,none_ns,more_ns,more_ns_min,more_ns_max\n".to_owned();
-    for row in &overhead.packets {
-        csv += &format!(
-            "{},{},{},{},{},{},{}\n",
-            row.law,
-            row.measure,
-            row.reading.name(),
-            row.none_ns.median,
-            row.more_ns.median,
-            row.more_ns.min,
-            row.more_ns.max
-        );
-    }
-    fs::write(folder.join("measuring.csv"), csv).map_err(unwritten)?;
-    let mut csv = "clock,k,measure,readings,zero,above_one,max,mean,error,of_grain\n".to_owned();
-    for row in &overhead.readings.rows {
-        csv += &format!("{},{},{},{}", row.clock, row.k, row.measure, row.readings);
-        let numbers = [row.zero, row.above_one, row.max, row.mean, row.error, row.of_grain];
-        csv.extend(numbers.map(|number| format!(",{number}")));
-        csv.push('\n');
-    }
-    fs::write(folder.join("occupancy.csv"), csv).map_err(unwritten)?;
-    let mut csv = "dropper,fraction,admitted,deviation,deviation_exact,run_mean,run_mean_exact,\
-                   run_longest,run_longest_exact\n"
-        .to_owned();
-    for row in &overhead.droppers {
-        let pair = |pair: droppers::Pair| format!("{},{}", pair.measured, pair.exact);
-        csv += &format!(
-            "{},{},{},{},{},{}\n",
-            row.dropper,
-            row.fraction,
-            row.admitted,
-            pair(row.deviation),
-            pair(row.run_mean),
-            pair(row.run_longest)
-        );
-    }
-    fs::write(folder.join("droppers.csv"), csv).map_err(unwritten)?;
     for (name, figure) in picture::figures(overhead) {
         fs::write(folder.join(name).with_extension("svg"), figure.svg()).map_err(unwritten)?;
         fs::write(folder.join(name).with_extension("png"), figure.png()).map_err(unwritten)?;
