@@ -3,13 +3,18 @@
 import unittest
 from typing import Any
 
-from tidegate_bench.demonstrations.costs import fraction, here, kernel_drop, swapped_gate
+from tidegate_bench.demonstrations.costs import CLAIMS, fraction, here, kernel_drop, recorded, swapped_gate
 
 
 def run(t_a: float, t_d: float) -> dict[str, Any]:
     """Returns the result of a run with these costs of a message, in µs."""
     model = {"accepted_us": t_a, "dropped_us": t_d, "fraction": fraction(t_a, t_d)}
     return {"costs": {way: {"dropping": model} for way in ("cycle", "core")}}
+
+
+class ClaimsTest(unittest.TestCase):
+    def test_each_recorded_claim_is_judged(self) -> None:
+        self.assertEqual({claim.name for claim in CLAIMS}, set(recorded()))
 
 
 class HereTest(unittest.TestCase):

@@ -2,14 +2,15 @@
 
 Runs `tidegate lab costs` and `tidegate lab overhead` three times each. Every claim of the paper about costs (§6.1,
 §6.2), its model (§5), its clock (§4.1.1) and its droppers (§3.4) is compared with the values measured here. Each claim
-has an expected verdict, with its reason: reproduced, partly reproduced or not reproduced. The verdicts must hold, and
-not the paper's microseconds, which are those of a Pentium 4. Each condition is also given wrong numbers, and must fail
-with them. For example, the deterministic dropper gets the numbers of the random one.
+has a verdict in `scenarios/claims/000.toml`: reproduced, partly reproduced or not reproduced. The verdicts must hold,
+and not the paper's microseconds, which are those of a Pentium 4. Each condition is also given wrong numbers, and must
+fail with them. For example, the deterministic dropper gets the numbers of the random one.
 """
 
 import copy
 import json
 import statistics
+import tomllib
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
@@ -18,9 +19,10 @@ from typing import Any, NamedTuple
 
 from tidegate_bench import program
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.record import Spread
+from tidegate_bench.record import ROOT, Spread
 from tidegate_bench.tidegate import built
 
+VERDICTS = {"reproduced": "reproduced", "partly": "partly reproduced", "not": "not reproduced"}
 CALL = ["invite", "ringing", "answer", "ack", "bye", "bye_answer"]
 
 Run = dict[str, Any]
@@ -36,11 +38,10 @@ class Seen(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A claim of the paper, its verdict here, and wrong numbers with which the verdict must fail."""
+    """A condition on a claim of the paper, and wrong numbers with which the condition must fail."""
 
-    place: str
-    claim: str
-    verdict: str
+    # The id of the claim in scenarios/claims/000.toml, which has the claim and its verdict.
+    name: str
     judge: Callable[[Sequence[Run]], Seen]
     planted: Planted
 
@@ -323,115 +324,38 @@ def wrong_model(of: str) -> Planted:
 
 
 CLAIMS = [
+    Claim("000-drop", dropping, costing(lambda row: 4 if row["fate"] == "dropped" else 1)),
+    Claim("000-drop-kinds", alike, even_drops),
+    Claim("000-control", control, costing(lambda row: 1.5 if row["control"] == "idle" else 1)),
     Claim(
-        "414",
-        "dropping costs 2.75 µs, with a measurement 5.25",
-        "reproduced: a drop costs a fraction of an accepted message, and more with a measurement",
-        dropping,
-        costing(lambda row: 4 if row["fate"] == "dropped" else 1),
-    ),
-    Claim(
-        "414",
-        "dropping costs about the same for all kinds of messages",
-        "not reproduced: before the decision, the server reads the parts that distinguish a retransmission from "
-        "new work. In an INVITE or an ACK these are more than the first line",
-        alike,
-        even_drops,
-    ),
-    Claim(
-        "414",
-        "control without a measurement costs .2 µs",
-        "partly reproduced: it costs less than half of that",
-        control,
-        costing(lambda row: 1.5 if row["control"] == "idle" else 1),
-    ),
-    Claim(
-        "414",
-        "a measurement costs 1 µs for an accepted message, and far more for a dropped one (2.5)",
-        "partly reproduced: a measurement costs about the same for an accepted and for a dropped message, "
-        "because it does not depend on the decision",
+        "000-measurement",
         measured,
         costing(lambda row: 2.5 if row["fate"] == "dropped" and row["control"] == "measuring" else 1),
     ),
-    Claim(
-        "455",
-        "a drop in the kernel would cost 1.1 µs, less than half",
-        "not reproduced: calculated in the same way (whole cycle minus core), it would cost more than half, because "
-        "most of the cost is outside the core",
-        kernel,
-        dear_core,
-    ),
-    Claim(
-        "455",
-        "a drop in the kernel costs less than one in the server",
-        "reproduced: Tidegate's filter in the kernel drops a message for less CPU time than Tidegate itself",
-        kernel_drop,
-        swapped_gate,
-    ),
-    Claim(
-        "477",
-        "a measurement for every packet costs throughput, for every 125 packets little, for every 250 nothing",
-        "reproduced for a law that reads the processor time at each measurement (core alone)",
-        at_measurement,
-        swapped("packets", "reading", "at_measurement", "by_driver"),
-    ),
-    Claim(
-        "477",
-        "the same claim, for the whole server",
-        "not reproduced: the driver reads the processor time every 2 ms, so more measurements cost nothing",
-        by_driver,
-        swapped("packets", "reading", "at_measurement", "by_driver"),
-    ),
-    Claim(
-        "356",
-        "model: 90 % of PP' at f ≈ .44, PP_r ≈ 32,000, delay / 2.2 (t_a 70, t_d 6 µs)",
-        "partly reproduced: f is right, but PP_r = 29,500 and delay / 2.07 follow from f = .436",
-        example,
-        wrong_model("paper"),
-    ),
-    Claim(
-        "356",
-        "90 % of the throughput at less than half the load admitted",
-        "partly reproduced: accepting a message has become cheaper by more than dropping one, so more must be admitted",
-        here,
-        wrong_model("cycle"),
-    ),
-    Claim(
-        "§4.1.1",
-        "with jiffies most readings are 0 %, and a few are 3,000 % to 4,000 %",
-        "reproduced with a clock of 10 ms, k = 2 and measure = 1",
-        jiffies,
-        swapped("readings", "clock", "10 ms", "1 ns"),
-    ),
-    Claim(
-        "§4.1.1",
-        "the reason is the resolution of the clock",
-        "reproduced: with a clock of 1 ns hardly any reading is 0 % or above 100 %",
-        fine,
-        swapped("readings", "clock", "10 ms", "1 ns"),
-    ),
-    Claim(
-        "§4.1.1",
-        "k = 25 and measure = 125 are large enough",
-        "reproduced",
-        window,
-        swapped("readings", "measure", 1, 125),
-    ),
-    Claim(
-        "§3.4",
-        "the deterministic dropper admits f, evenly",
-        "reproduced: the dropper follows the exact formulas",
-        even,
-        picking("random", "deterministic"),
-    ),
-    Claim(
-        "§3.4",
-        "the random dropper deviates from f and drops in clusters",
-        "reproduced: the dropper follows the exact formulas",
-        clusters,
-        picking("deterministic", "random"),
-    ),
+    # Calculated as in the paper (whole cycle minus core), most of the cost of a drop is outside the core.
+    Claim("000-kernel-drop", kernel, dear_core),
+    # Tidegate's filter in the kernel drops a message for less CPU time than Tidegate itself.
+    Claim("000-kernel-drop", kernel_drop, swapped_gate),
+    # A law that reads the processor time at each measurement (core alone).
+    Claim("000-measuring-often", at_measurement, swapped("packets", "reading", "at_measurement", "by_driver")),
+    # The driver reads the processor time every 2 ms, so more measurements cost nothing.
+    Claim("000-measuring-often", by_driver, swapped("packets", "reading", "at_measurement", "by_driver")),
+    # f is right, but the other numbers of the paper do not follow from it.
+    Claim("000-model", example, wrong_model("paper")),
+    # Accepting a message has become cheaper by more than dropping one, so more must be admitted.
+    Claim("000-model", here, wrong_model("cycle")),
+    Claim("000-jiffies", jiffies, swapped("readings", "clock", "10 ms", "1 ns")),
+    Claim("000-jiffies", fine, swapped("readings", "clock", "10 ms", "1 ns")),
+    Claim("000-window", window, swapped("readings", "measure", 1, 125)),
+    Claim("000-droppers", even, picking("random", "deterministic")),
+    Claim("000-droppers", clusters, picking("deterministic", "random")),
 ]
+
+
+def recorded() -> dict[str, dict[str, Any]]:
+    """Returns the claims that this command judges, by their ids, as the page of results shows them."""
+    tables = tomllib.loads((ROOT / "scenarios" / "claims" / "000.toml").read_text())
+    return {row["id"]: row for row in tables["measured"] if "id" in row}
 
 
 class Show(Demonstration):
@@ -464,15 +388,17 @@ class Show(Demonstration):
             [{"quantity": n, **{f"run_{i + 1}": v(r) for i, r in enumerate(runs)}} for n, v in quantities.items()],
         )
 
+        claims = recorded()
         verdicts = []
-        for place, claim, verdict, judge, planted in CLAIMS:
-            print(f"\n000, {place}: {claim}")
+        for name, judge, planted in CLAIMS:
+            claim = claims[name]
+            print(f"\n000, {claim['place']}: {claim['says']} ({VERDICTS[claim['verdict']]})")
             seen = judge(runs)
-            self.expect(seen.held, f"{verdict}: {seen.numbers}")
+            self.expect(seen.held, seen.numbers)
             altered = copy.deepcopy(runs)
             for run in altered:
                 planted(run)
             broken = judge(altered)
             self.expect(not broken.held, f"the check fails with planted numbers: {broken.numbers}")
-            verdicts.append({"place": place, "claim": claim, "verdict": verdict, **seen._asdict()})
+            verdicts.append({"claim": name, "verdict": claim["verdict"], **seen._asdict()})
         return {"verdicts": verdicts}

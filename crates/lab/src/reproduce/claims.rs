@@ -94,6 +94,9 @@ pub struct Claim {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
+    /// Name of the claim, by which the command finds it, if the command reads the claim from this
+    /// file. Unique among all papers.
+    pub id: Option<String>,
     /// Section and figure of the paper that contain the claim.
     pub place: String,
     /// The claim, in the terms of the paper.
@@ -194,8 +197,10 @@ impl Claims {
 
     /// Returns an error if two claims or two set-ups have the same name.
     fn check(&self) -> Result<(), String> {
+        let measured = self.papers.iter().flat_map(|paper| &paper.measured);
+        let measured = measured.filter_map(|row| row.id.as_deref());
         for mut names in [
-            self.all().map(|claim| &*claim.id).collect::<Vec<_>>(),
+            self.all().map(|claim| &*claim.id).chain(measured).collect::<Vec<_>>(),
             self.setups().map(|setup| &*setup.id).collect(),
         ] {
             names.sort_unstable();
