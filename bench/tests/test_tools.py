@@ -73,11 +73,11 @@ class LanguageTest(Scratch):
         self.assertEqual(self.rust("// Who calls.\n"), [])
         self.assertEqual(self.rust("/// Whole messages.\n"), [])
 
-    def test_field_may_open_with_whether(self) -> None:
-        self.assertEqual(self.rust("    /// Whether it waits.\n    #[serde]\n    pub waits: bool,\n"), [])
-        self.assertEqual(self.rust('    /// Whether it waits.\n    WAITS "waits": Flag = Flag;\n'), [])
+    def test_fields_and_functions_have_the_same_rule(self) -> None:
+        self.assertEqual(self.rust("    /// Whether it waits.\n    pub waits: bool,\n"), [1])
+        self.assertEqual(self.rust('    /// Whether it waits.\n    WAITS "waits": Flag = Flag;\n'), [1])
         self.assertEqual(self.rust("/// Whether it waits.\npub fn waits() {}\n"), [1])
-        self.assertEqual(self.rust("    /// What waits.\n    pub waits: bool,\n"), [1])
+        self.assertEqual(self.rust("    /// True if it waits.\n    pub waits: bool,\n"), [])
 
     def test_words_count_in_comments_and_messages(self) -> None:
         self.assertEqual(self.rust("// for want of space\n"), [1])

@@ -76,7 +76,7 @@ class Outcome:
     p99_ms: float | None
     """Set-up delay of the calls that were set up, in time or not. `None` if no call was set up."""
     too_slow: bool
-    """Whether the caller was too slow to offer the requested load."""
+    """True if the caller was too slow to offer the requested load."""
     usage: Usage
     opened: int = 0
     """Connections of the caller, also those of the warm-up."""
@@ -92,7 +92,7 @@ class Outcome:
 
     @property
     def generator_failed(self) -> bool:
-        """Whether the generator was too slow or lost something. Then the outcome may not describe the element."""
+        """Returns whether the generator was too slow or lost something. Then the outcome may not describe the element."""
         return self.too_slow or self.lost > 0
 
     @property

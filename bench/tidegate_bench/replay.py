@@ -12,7 +12,7 @@ class Replayed:
     """The output of a replay, and its figures."""
 
     exact: bool
-    """Whether every packet was the same as the recorded one."""
+    """True if every packet was the same as the recorded one."""
     said: str
     figures: dict[str, Any]
 

@@ -31,7 +31,7 @@ class Calls:
 
     @property
     def clean(self) -> bool:
-        """Whether every call succeeded, and no unexpected message arrived."""
+        """Returns whether every call succeeded, and no unexpected message arrived."""
         return self.successful == self.created and not (self.failed or self.unexpected or self.out_of_call)
 
     def __str__(self) -> str:

@@ -16,8 +16,6 @@ from tidegate_bench.record import ROOT
 
 RULES = ROOT / "scripts/language.toml"
 PROSE = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/*/*.md"]
-# A field of a struct, or a key of `knobs!`.
-FIELD = re.compile(r'^\s*(?:(?:pub(?:\([a-z]+\))? )?[a-z_]\w*|[A-Z]\w* "\w+"): ')
 COMMENT = re.compile(r"^\s*//([/!]?) ?(.*)$")
 NAME = re.compile(r"^\s*(?:\w+ )*fn (?:what|who|whose|whom|whether|how|which)_\w*")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -43,14 +41,13 @@ def rules() -> tuple[re.Pattern[str], Words]:
 def in_rust(name: str, source: str, opening: re.Pattern[str], words: Words) -> Iterator[Finding]:
     """Yields the findings in a source: openings of doc comments, and words in comments and literals."""
     before, fenced = "", False
-    lines = source.split("\n")
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(source.split("\n"), 1):
         comment = COMMENT.match(line)
         if comment:
             kind, text = comment.groups()
             if text.startswith("```"):
                 fenced = not fenced
-            if kind and not COMMENT.match(before) and opening.match(text) and not is_flag(lines, number):
+            if kind and not COMMENT.match(before) and opening.match(text):
                 yield Finding(name, number, text, "begin with the actor, a noun or a verb")
             # Quotations from RFCs are not checked.
             if not fenced and not text.lstrip().startswith(('"', ">")):
@@ -63,12 +60,6 @@ def in_rust(name: str, source: str, opening: re.Pattern[str], words: Words) -> I
                 if " " in literal:
                     yield from in_text(name, number, literal, words)
         before = line
-
-
-def is_flag(lines: list[str], number: int) -> bool:
-    """Returns whether this line begins with `Whether` and is the comment of a field or key. A flag may have it."""
-    item = next((line for line in lines[number:] if not COMMENT.match(line) and not line.lstrip().startswith("#[")), "")
-    return "/ Whether " in lines[number - 1] and bool(FIELD.match(item))
 
 
 def in_prose(name: str, source: str, words: Words) -> Iterator[Finding]:

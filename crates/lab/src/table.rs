@@ -72,11 +72,11 @@ const OUTAGE: [&str; 7] =
 /// The columns that most scenarios do not need.
 #[derive(Clone, Copy)]
 struct Optional {
-    /// Whether a row has a mean load that differs from its load.
+    /// True if a row has a mean load that differs from its load.
     mean_load: bool,
-    /// Whether a row has an overload that ends.
+    /// True if a row has an overload that ends.
     recovery: bool,
-    /// Whether a row has an outage.
+    /// True if a row has an outage.
     outage: bool,
 }
 

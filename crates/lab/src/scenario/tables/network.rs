@@ -117,7 +117,7 @@ knobs! {
     FOR_S "for_s": Real = Real(0.001..=90_000.0), Required;
     /// The server that crashes or stalls.
     OF_NODE "node": Text<String> = Text::new("the name of a node", any), Means("the only server");
-    /// Whether the machine of a crashed server is down too. `true`: the machine is down, and
+    /// True if the machine of a crashed server is down too. `true`: the machine is down, and
     /// senders get no ICMP errors. This works only in simulated time. `false`: only the ports of
     /// the server are closed, and senders get ICMP errors.
     SILENT "silent": Flag = Flag, Default("false");

@@ -73,7 +73,7 @@ config_table! {
     /// number between 1 − `jitter` and 1. The default is that of RFC 5626 §4.5: "between 50 and
     /// 100% of the upper-bound wait time".
     jitter: f64 = Real(0.0..=1.0), Default("0.5");
-    /// Whether a device waits at least as long as the Retry-After of a rejection says.
+    /// True if a device waits at least as long as the Retry-After of a rejection says.
     obeys_retry_after: bool = Flag, Default("true");
     /// Seconds after the start of the warm-up at which devices lose their registrations.
     lost_at("lost_at_s"): Duration | None = real_seconds(0.0..=90_000.0), Means("no loss");

@@ -72,7 +72,7 @@ knobs! {
         Default("\"fixed\"");
     /// Seconds after which a caller without an answer hangs up.
     PATIENCE_S "patience_s": Real = Real(0.01..=3600.0), Default("60");
-    /// Whether callers and answerers retransmit.
+    /// True if callers and answerers retransmit.
     RETRANSMISSIONS "retransmissions": Flag = Flag, Default("true");
     /// Maximum number of open calls at one server. While this number of calls is open there,
     /// callers begin no further calls. The number is divided among `sources` and `trunk`, and each
@@ -83,7 +83,7 @@ knobs! {
     /// A closed loop, as in SIPp: while this number of calls is open at one server, the next call
     /// waits until one ends. This needs `sources = 1` and `trunk = 0`.
     OPEN_LIMIT "open_limit": Whole = Whole(1..=1_000_000), Means("an open loop");
-    /// Whether callers try other servers after a server rejects a call with 503 (RFC 3261 §21.5.4).
+    /// True if callers try other servers after a server rejects a call with 503 (RFC 3261 §21.5.4).
     /// The other servers are those that get calls directly from callers. A caller tries each of
     /// them once, in turn. The set-up delay is the time from the first INVITE of the call, or with
     /// `goodput = "acknowledged"` from its last INVITE.
@@ -99,7 +99,7 @@ knobs! {
     T1_MS "t1_ms": Real = Real(1.0..=60_000.0), Default("500");
     /// Number of called parties. They answer every call at once.
     ANSWERERS "answerers": Whole = Whole(1..=64), Default("2");
-    /// Whether answerers send a 100 first. Each call then has one more message.
+    /// True if answerers send a 100 first. Each call then has one more message.
     TRYING "trying": Flag = Flag, Default("false");
     /// A call counts as goodput if it is set up within this time after its intended start.
     DEADLINE_MS "deadline_ms": Real = Real(1.0..=60_000.0), Default("500");
