@@ -138,7 +138,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Returns true if the parameters after an address are well-formed, and at most one of them is a
+/// Returns whether the parameters after an address are well-formed, and at most one of them is a
 /// tag.
 #[inline(never)]
 fn has_one_tag(address: &NameAddr<'_>) -> bool {

@@ -193,7 +193,7 @@ impl<'v> Noting<'v> {
     }
 }
 
-/// Returns true if the sent-by of the Via is the IP address from which the packet came. Otherwise
+/// Returns whether the sent-by of the Via is the IP address from which the packet came. Otherwise
 /// the Via needs a `received` parameter.
 ///
 /// RFC 3261 §18.2.1: "If the host portion of the "sent-by" parameter contains a domain

@@ -213,7 +213,7 @@ impl Framer {
         self.pings = self.pings.saturating_add(1);
     }
 
-    /// Returns true if no message has begun, so that the stream may end here.
+    /// Returns whether no message has begun, so that the stream may end here.
     pub fn is_between_messages(&self) -> bool {
         matches!(self.stage, Stage::Between)
     }

@@ -76,7 +76,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Returns true if `self` and `other` are the same host. Names are compared without regard to
+    /// Returns whether `self` and `other` are the same host. Names are compared without regard to
     /// case, and addresses by value.
     pub fn eq_ignore_case(&self, other: &Host<'_>) -> bool {
         match (self, other) {

@@ -26,10 +26,10 @@ const fn every(b: u8) -> u64 {
     u64::from_ne_bytes([b; 8])
 }
 
-/// Returns true if any byte of `text` satisfies `test`.
+/// Returns whether any byte of `text` satisfies `test`.
 ///
-/// Many bytes are tested at once: a loop without an early exit compiles to one vector comparison,
-/// if `test` has no branches.
+/// Tests 16 bytes at a time. The loop over these bytes has no early exit, so the compiler can
+/// replace it by vector instructions, provided that `test` has no branches.
 #[inline]
 pub(crate) fn any(text: &[u8], test: impl Fn(u8) -> bool) -> bool {
     let (chunks, rest) = text.as_chunks::<16>();
@@ -86,13 +86,13 @@ pub(crate) fn find_by_words(b: u8, text: &[u8]) -> Option<usize> {
     Some(at + text[at..].iter().position(|&other| other == b)?)
 }
 
-/// Returns true if `text` has no space and no control character (0 to 0x20, 0x7f).
+/// Returns whether `text` has no space and no control character (0 to 0x20, 0x7f).
 #[inline]
 pub(crate) fn is_visible(text: &[u8]) -> bool {
     is_visible_but([], text)
 }
 
-/// Returns true if `text` is [visible](is_visible) and contains none of the bytes in `others`.
+/// Returns whether `text` is [visible](is_visible) and contains none of the bytes in `others`.
 #[inline]
 pub(crate) fn is_visible_but<const N: usize>(others: [u8; N], text: &[u8]) -> bool {
     let Some(last) = text.last_chunk::<LANES>() else {

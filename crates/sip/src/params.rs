@@ -27,7 +27,7 @@ pub struct Param<'a> {
 }
 
 impl Param<'_> {
-    /// Returns true if the parameter's name is `name` in any case.
+    /// Returns whether the parameter's name is `name` in any case.
     #[inline]
     pub(crate) fn is(&self, name: &str) -> bool {
         let name = name.as_bytes();
@@ -134,27 +134,26 @@ impl<'a> Params<'a> {
         self.iter().find(|param| param.is(name))
     }
 
-    /// Returns true if several parameters have this name, in any case.
+    /// Returns whether several parameters have this name, in any case.
     pub(crate) fn repeats(&self, name: &str) -> bool {
         self.iter().filter(|param| param.is(name)).nth(1).is_some()
     }
 
-    /// Returns true if each parameter has a name, if the values that are not quoted contain no white
-    /// space and no control characters, and if it is unambiguous where each parameter starts and
-    /// ends.
+    /// Returns whether each parameter has a name, the values without quotes contain no white space
+    /// and no control characters, and it is unambiguous where each parameter starts and ends.
     #[inline]
     pub(crate) fn is_well_formed(&self) -> bool {
         self.is_plain() || !self.has_bad_text() && !self.misquotes()
     }
 
-    /// Returns true if the list is well-formed and a value follows each equals sign, except in
+    /// Returns whether the list is well-formed and a value follows each equals sign, except in
     /// `rport=`.
     #[inline]
     pub(crate) fn is_complete(&self) -> bool {
         self.is_plain() || !self.lacks_value() && !self.misquotes()
     }
 
-    /// Returns true if the list has the usual form: tokens and addresses, no white space or quotes,
+    /// Returns whether the list has the usual form: tokens and addresses, no white space or quotes,
     /// and a value after each equals sign. The check takes one pass.
     #[inline]
     fn is_plain(&self) -> bool {
@@ -180,8 +179,8 @@ impl<'a> Params<'a> {
         rest.is_empty()
     }
 
-    /// Returns true if a parameter is empty (`;;` or a semicolon at the end), if a name is not a
-    /// token, or if a value without quotes contains white space or control characters.
+    /// Returns whether a parameter is empty (`;;` or a semicolon at the end), a name is not a
+    /// token, or a value without quotes contains white space or control characters.
     ///
     /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]" and "gen-value = token / host /
     /// quoted-string".
@@ -189,8 +188,8 @@ impl<'a> Params<'a> {
         self.any_bad(|_| false)
     }
 
-    /// Returns true if the list [has bad text](Self::has_bad_text), or if there is no value after
-    /// an equals sign. `rport=` without a value is allowed: it means the same as `rport` (RFC 3581
+    /// Returns whether the list [has bad text](Self::has_bad_text), or there is no value after an
+    /// equals sign. `rport=` without a value is allowed: it means the same as `rport` (RFC 3581
     /// §3).
     fn lacks_value(&self) -> bool {
         // A quoted string may be empty.
@@ -218,7 +217,7 @@ impl<'a> Params<'a> {
         false
     }
 
-    /// Returns true if a quote or an angle bracket is at a place where the grammar does not allow
+    /// Returns whether a quote or an angle bracket is at a place where the grammar does not allow
     /// it: in a name, in an unquoted value, or at the beginning of a quoted string that never ends
     /// or is followed by other text. Then it is unclear where a parameter must be appended or
     /// replaced.

@@ -28,14 +28,14 @@ impl<'a> ResourceValue<'a> {
         (is_name(namespace) && is_name(priority)).then_some(Self { namespace, priority })
     }
 
-    /// Returns true if the value has this namespace and this priority, in any case.
+    /// Returns whether the value has this namespace and this priority, in any case.
     pub fn is(&self, namespace: &str, priority: &str) -> bool {
         self.namespace.eq_ignore_ascii_case(namespace.as_bytes())
             && self.priority.eq_ignore_ascii_case(priority.as_bytes())
     }
 }
 
-/// Returns true if a Request-URI addresses an emergency service: `urn:service:sos`, or a
+/// Returns whether a Request-URI addresses an emergency service: `urn:service:sos`, or a
 /// sub-service such as `urn:service:sos.fire`.
 ///
 /// RFC 5031 §4.2 registers this service. Labels compare without regard to case (RFC 5031 §3), and
@@ -55,7 +55,7 @@ pub fn resource_values(message: &[u8]) -> impl Iterator<Item = ResourceValue<'_>
     lines.flat_map(tokens).filter_map(ResourceValue::parse)
 }
 
-/// Returns true if a Require header of the request lists this option.
+/// Returns whether a Require header of the request lists this option.
 pub fn requires(message: &[u8], option: &str) -> bool {
     let mut listed = Lines::of(message, HeaderName::Require).flat_map(tokens);
     listed.any(|listed| listed.eq_ignore_ascii_case(option.as_bytes()))

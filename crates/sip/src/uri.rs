@@ -51,7 +51,7 @@ impl<'a> Uri<'a> {
         Self::take_apart(text).ok_or(Malformed::Uri)
     }
 
-    /// Returns true if the `lr` parameter marks a loose router (RFC 3261 §19.1.1).
+    /// Returns whether the `lr` parameter marks a loose router (RFC 3261 §19.1.1).
     pub fn lr(&self) -> bool {
         self.params.get("lr").is_some()
     }

@@ -209,7 +209,7 @@ fn value_in(text: Option<&[u8]>) -> Option<&[u8]> {
     Params::value_in(text?).filter(|value| !value.is_empty())
 }
 
-/// Returns true if the sent-protocol of a well-formed Via is SIP/2.0.
+/// Returns whether the sent-protocol of a well-formed Via is SIP/2.0.
 #[inline]
 fn is_sip_2(element: &[u8]) -> bool {
     element.starts_with(b"SIP/2.0/") || is_sip_2_in_other_words(element)
@@ -301,15 +301,15 @@ impl<'a> Via<'a> {
         self.params.value("maddr")
     }
 
-    /// Returns true if the Via has parameters whose names begin like those of
+    /// Returns whether the Via has parameters whose names begin like those of
     /// [`OverloadControl`](crate::OverloadControl).
     #[inline]
     pub fn may_have_overload_control(&self) -> bool {
         self.answering.may_have_overload_control
     }
 
-    /// Returns true if the Via violates the grammar in a part that [`parse`](Self::parse) does not
-    /// check, or if it names another protocol.
+    /// Returns whether the Via violates the grammar in a part that [`parse`](Self::parse) does not
+    /// check, or names another protocol.
     ///
     /// RFC 3261 §8.1.1.7: "The protocol name and protocol version in the header field MUST be SIP
     /// and 2.0, respectively." §7.3.1: "any given parameter-name MUST NOT appear more than once". RFC
@@ -328,7 +328,7 @@ impl<'a> Via<'a> {
             || ["branch", "received", "rport"].iter().any(repeats)
     }
 
-    /// Returns true if the branch begins with `z9hG4bK`, so that it is unique (RFC 3261 §8.1.1.7).
+    /// Returns whether the branch begins with `z9hG4bK`, so that it is unique (RFC 3261 §8.1.1.7).
     pub fn has_magic_cookie(&self) -> bool {
         self.branch().is_some_and(|branch| branch.starts_with(b"z9hG4bK"))
     }

@@ -1,7 +1,7 @@
 //! The grammar of RFC 3261 §25.1 for the compared values. It is as strict as the RFC and written
 //! independently of our parser. The parsers may differ on text that violates it.
 
-/// Returns true if the header value that `field` is taken from follows its grammar.
+/// Returns whether the header value that `field` is taken from follows its grammar.
 pub fn follows(field: &str, value: &str) -> bool {
     let value = value.trim_matches([' ', '\t', '\r', '\n']);
     match field {
