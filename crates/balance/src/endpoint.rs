@@ -77,8 +77,8 @@ pub struct Lookups {
     pub not_found: AtomicU64,
     /// Queries that were not answered in time.
     pub unanswered: AtomicU64,
-    /// Queries whose addresses were all unusable: addresses of Tidegate itself, or not reachable
-    /// from any listener.
+    /// Queries whose answer had no usable address: each address belonged to Tidegate itself, or
+    /// could not be reached from any listener.
     pub unusable: AtomicU64,
     /// Queries that found a different address than before.
     pub moved: AtomicU64,
@@ -170,9 +170,9 @@ impl Named {
         found.map(|&(_, ip)| SocketAddr::new(ip, self.port))
     }
 
-    /// Makes `ip` the current address. Returns whether the current address changed. If the maximum
-    /// number of addresses is stored, removes the one that has not been current for the longest
-    /// time.
+    /// Makes `ip` the current address. Returns whether the current address changed. If `ip` is new
+    /// and the maximum number of addresses is stored, removes the address that stopped being
+    /// current longest ago.
     pub(crate) fn move_to(&self, ip: IpAddr) -> bool {
         let mut generations = self.generations();
         if generations.last().is_some_and(|&(_, present)| present == ip) {

@@ -43,7 +43,7 @@ unit_enum! {
 }
 
 unit_enum! {
-    /// The state of a back end as operators see it. The names are those in metrics and commands.
+    /// The state of a back end as operators see it. Metrics and commands use these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum State {
         /// The back end takes calls.

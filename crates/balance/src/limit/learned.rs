@@ -1,8 +1,6 @@
-//! The rate limit of a back end, learned by all shards together. The shards share the counts of an
-//! interval. At the end of the interval, one shard computes the next rate.
-//!
-//! A [`RateLaw`](super::RateLaw) computes the rate. A shard does not compute it while another shard
-//! uses the record.
+//! The rate limit of a back end. All shards share it, and the counts of the current interval. At
+//! the end of the interval, one shard computes the next rate with a [`RateLaw`](super::RateLaw). If
+//! another shard holds the lock of `record`, a shard does not wait for it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};

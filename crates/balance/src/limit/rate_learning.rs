@@ -13,8 +13,8 @@ const ENOUGH: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 unit_enum! {
-    /// A law that computes the rate of a back end. The names are those in the configuration. The
-    /// default law is the first.
+    /// A law that computes the rate of a back end. The configuration uses these names. The default
+    /// law is the first.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum RateLaw {
         /// Additive increase, multiplicative decrease (`aimd.rs`).

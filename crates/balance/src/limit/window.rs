@@ -1,14 +1,19 @@
-//! The window of a back end (the maximum number of requests without a response), learned by all
-//! shards together. The shards share the counts of an interval. At the end of the interval, one
-//! shard computes the next window.
+//! The window of a back end: the maximum number of requests that may wait for a first response. All
+//! shards share the window and the counts of the current interval. At the end of the interval, one
+//! shard computes the next window with a [`WindowLaw`](super::WindowLaw).
 //!
-//! A [`WindowLaw`](super::WindowLaw) computes the window. Requests without a response are counted
-//! in slices of [`SLICE`], by the time at which they were sent. After [`FORGOTTEN`] such requests
-//! no longer count. So lost requests and silent callees use up a window only for this time, and no
-//! timer is needed. A request that is sent later reuses the counter of an old slice, and the
-//! requests still counted there become lost requests. If the slice is older than [`LOST_WITHIN`]
-//! slices, its requests do not become lost requests, because they belong to an earlier interval. A
-//! shard does not compute a window while another shard uses the record.
+//! Time is divided into slices of [`SLICE`]. Each slice has a counter of the requests that were
+//! sent in it and have no response yet. Only the slices of the last [`FORGOTTEN`] count against the
+//! window. So lost requests, and callees that do not respond, use up the window only for this time,
+//! and no timer is needed.
+//!
+//! There are only [`SLICES`] counters. When a request reuses the counter of an old slice, the
+//! requests that this counter still holds are recorded as lost. They are not recorded if the old
+//! slice is more than [`LOST_WITHIN`] slices ago, because they belong to an earlier interval, or if
+//! it was before the last decrease of the window.
+//!
+//! If another shard holds the lock of `record`, a shard does not compute the window. It does not
+//! wait for the lock.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -138,8 +143,7 @@ impl Window {
         self.holds(now, |window| -(window / 10.0).max(1.0))
     }
 
-    /// Returns whether another request fits into the window plus the number that `more` returns for
-    /// it.
+    /// Returns whether another request fits into the window enlarged by `more(window)`.
     fn holds(&self, now: Timestamp, more: impl Fn(f64) -> f64) -> bool {
         let window = self.size();
         window.is_infinite() || (self.unheard(now) as f64) < window + more(window)

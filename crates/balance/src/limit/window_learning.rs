@@ -28,7 +28,7 @@ pub(super) const FEW: u64 = 5;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 unit_enum! {
-    /// A law that computes the window of a back end. The names are those in the configuration. The
+    /// A law that computes the window of a back end. The configuration uses these names. The
     /// default law is the first.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum WindowLaw {
