@@ -35,7 +35,7 @@ use crate::transport::budget::Budget;
 /// fires again 2·T1 later.
 const REPEATED_FOR: Duration = Duration::from_secs(1);
 
-/// Returns true if a response of `length` bytes may be sent on `flow`. In this case, counts the
+/// Returns whether a response of `length` bytes may be sent on `flow`. In this case, counts the
 /// bytes as sent in `budget`.
 pub(crate) fn may_send(
     step: &Step<'_>,
@@ -76,7 +76,7 @@ pub(crate) fn may_send_back(
     may
 }
 
-/// Returns true if a request may be retransmitted on `flow`. A back end or a user first sent the
+/// Returns whether a request may be retransmitted on `flow`. A back end or a user first sent the
 /// request at `since`.
 ///
 /// Retransmissions are withheld only from unverified addresses of two kinds: the address of a

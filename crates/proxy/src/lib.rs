@@ -19,10 +19,12 @@
 //! | `message` | requests, branches, tokens and replies |
 //! | `observe` | counters, gauges, the sample of rejections |
 //!
-//! A module imports only modules below it. `scripts/structure --check` fails on a cycle.
+//! The imports between the modules have no cycle. `scripts/structure --check` fails if there is
+//! one.
 //!
-//! Tidegate authenticates the values that it writes into messages and trusts when they come back:
-//! the branch of a Via, the To-tag of a reply made without state, the token in a Record-Route.
+//! Tidegate authenticates some of the values that it writes into messages, because it trusts them
+//! when they come back: the branch of a Via, the To-tag of a reply made without state, and the
+//! token in a Record-Route.
 
 mod admission;
 mod amplification;

@@ -148,8 +148,7 @@ fn check_arrival(request: &Request<'_>, flow: &Flow) -> Result<(), Rejection> {
     check_way_back(&request.essentials.via, flow)
 }
 
-/// Takes a request through all stages: match, check, plan, commit, forward.
-///
+/// Takes a request through all stages: match, check, plan, commit, forward. These are the steps of
 /// RFC 3261 §16.2: "For all new requests, including any with unknown methods, an element intending
 /// to proxy the request MUST:"
 fn process<'a>(
@@ -166,7 +165,7 @@ fn process<'a>(
     }
     // RFC 3261 §16.11: "A stateless proxy MUST validate a request as described in Section 16.3" "A
     // stateless proxy MUST follow the request processing steps described in Sections 16.4 through
-    // 16.5 with the following exception:"
+    // 16.5 with the following exception:" The proxy selects exactly one target.
     restore(step.snapshot, request, &received.flow)?;
     check(step, received, request)?;
     let room = room(step, stages.transactions, received);
@@ -343,8 +342,8 @@ fn has_transaction(method: Method) -> bool {
     !matches!(method, Method::Ack | Method::Cancel)
 }
 
-/// Returns whether the transaction table is full for every request, for new work, or for the source
-/// of this message.
+/// Returns the room in the transaction table: whether the table is full for every request, whether
+/// it is full for new work, and whether the source of this message has used up its share.
 fn room(step: &Step<'_>, transactions: &Transactions, received: &Received) -> Room {
     let share = || step.snapshot.share_of(&received.flow);
     Room {

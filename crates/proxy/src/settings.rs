@@ -231,7 +231,8 @@ impl Default for Overload {
 }
 
 unit_enum! {
-    /// The state that is kept for forwarded requests. The names are those in the configuration.
+    /// The amount of state that the proxy keeps for forwarded requests. The configuration uses
+    /// these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Mode {
         /// No transactions (RFC 3261 §16.11). The proxy only remembers the back end selected for
@@ -263,10 +264,11 @@ pub struct PoolSettings {
     pub pool: Pool,
     /// Selection of back ends for a new request.
     pub choice: Choice,
-    /// State that is kept for requests to the pool. Forking and failover require transactions.
+    /// The state that the proxy keeps for requests to the pool. Forking and failover require
+    /// transactions.
     pub mode: Mode,
-    /// Time without any response to a new request after which the silence counts as a failure. An
-    /// INVITE, a REGISTER and an OPTIONS then fail over to another back end.
+    /// Time without any response after which a new request counts as failed. An INVITE, a REGISTER
+    /// and an OPTIONS then fail over to another back end.
     pub failover_after: Duration,
     /// Maximum number of back ends tried for one request, at most [`TRIES_MAX`].
     pub tries_max: u8,

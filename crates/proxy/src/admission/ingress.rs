@@ -193,7 +193,7 @@ impl Ingress {
     }
 
     /// Handles a message that claims to belong to a call or transaction that does not exist.
-    /// Returns true if its sender is now banned because of this message.
+    /// Returns whether its sender is now banned because of this message.
     fn on_stray(&mut self, now: Timestamp, flow: &Flow, view: View<'_>) -> bool {
         view.counters.strays.add(1);
         self.early_verification.on_stray(now);
@@ -344,7 +344,7 @@ impl Ingress {
         self.fifo.has_room(beside)
     }
 
-    /// Returns true if the message fits into the memory for waiting long messages.
+    /// Returns whether the message fits into the memory for waiting long messages.
     fn may_wait(&self, waiting: &Waiting) -> bool {
         self.large.has_room(&waiting.received, waiting.ticket.is_some())
     }

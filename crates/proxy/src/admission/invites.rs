@@ -46,7 +46,7 @@ impl Invites {
         self.queue.len()
     }
 
-    /// Returns true if an INVITE with this fingerprint waits.
+    /// Returns whether an INVITE with this fingerprint waits.
     pub(crate) fn has(&self, fingerprint: u64) -> bool {
         self.awaited.contains_key(&fingerprint)
     }

@@ -105,7 +105,7 @@ impl ClassQueues {
         self.peak = self.peak.max(self.length(queue_class));
     }
 
-    /// Returns true if a new INVITE with this fingerprint waits.
+    /// Returns whether a new INVITE with this fingerprint waits.
     pub(crate) fn has_invite(&self, fingerprint: u64) -> bool {
         self.priority.has(fingerprint) || self.invites.has(fingerprint)
     }

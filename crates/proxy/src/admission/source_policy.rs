@@ -298,7 +298,7 @@ impl SourcePolicy {
         then
     }
 
-    /// Returns true if a configured limit bans the sources that exceed it.
+    /// Returns whether a configured limit bans the sources that exceed it.
     pub(crate) fn bans_excess(&self) -> bool {
         self.excess.is_some()
     }

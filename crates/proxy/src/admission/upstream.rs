@@ -126,7 +126,7 @@ impl UpstreamPeers {
         self.addresses = addresses;
     }
 
-    /// Returns true if the sender of a request may take part in overload feedback.
+    /// Returns whether the sender of a request may take part in overload feedback.
     ///
     /// RFC 7339 §5.2: "To limit the knowledge that the server supports overload control, a server can
     /// adopt a policy of inserting overload control parameters in only those requests received over

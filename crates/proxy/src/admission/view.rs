@@ -236,7 +236,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns true if these bytes are an ACK to a reply that this proxy generated.
+    /// Returns whether these bytes are an ACK to a reply that this proxy generated.
     pub(crate) fn is_ack_of_reply(&self, bytes: &[u8]) -> bool {
         is_own_ack(&self.snapshot.keys, bytes)
     }

@@ -89,7 +89,7 @@ pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: B
 
 /// Selects again the back ends that get calls although failed requests have excluded them: those
 /// that at least one of their pools [spares](tidegate_balance::Pool::spare). A pool spares none if
-/// a backup pool has a back end that is up. Returns true if an additional back end now gets calls.
+/// a backup pool has a back end that is up. Returns whether an additional back end now gets calls.
 ///
 /// If two shards call this function at the same time, one may undo the result of the other, until
 /// the next exclusion.

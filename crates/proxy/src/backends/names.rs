@@ -214,7 +214,7 @@ impl Names {
         self.next
     }
 
-    /// Returns true if the name of a back end has resolved to a new address since this function was
+    /// Returns whether the name of a back end has resolved to a new address since this function was
     /// last called.
     pub(crate) fn have_moved(&mut self) -> bool {
         if self.entries.is_empty() {

@@ -306,7 +306,7 @@ fn timing_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Timing {
     snapshot.timing(snapshot.transport(backend_ref.pool))
 }
 
-/// Returns true if this shard is the one that probes the back end regularly for all shards of the
+/// Returns whether this shard is the one that probes the back end regularly for all shards of the
 /// process.
 fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
     let endpoint_address = backend.endpoint().to_string();

@@ -22,7 +22,7 @@ pub(crate) const ANY: u16 = u16::MAX;
 /// pools and back ends count too, as long as a call or transaction refers to them.
 const SLOTS_MAX: usize = ANY as usize;
 
-/// Returns true if there are enough slots for all old and new pools and back ends, even if no old
+/// Returns whether there are enough slots for all old and new pools and back ends, even if no old
 /// slot becomes free. `new` contains the name and the number of back ends of each new pool.
 pub(crate) fn have_slots<'a>(
     old: &[PoolSettings],

@@ -5,8 +5,8 @@ use tidegate_sip::{Method, ScanStart};
 use tidegate_world::unit_enum;
 
 unit_enum! {
-    /// The class of a message. Overload control and the queues treat each class separately. The
-    /// names are those in metrics.
+    /// The class of a message. Overload control and the queues treat each class separately. Metrics
+    /// use these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Class {
         /// A final response.

@@ -40,7 +40,7 @@ pub struct BackendOfCall {
 }
 
 unit_enum! {
-    /// The state of a call. The names are those in JSON.
+    /// The state of a call. JSON uses these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum CallState {
         /// A request that starts no call, such as REGISTER or OPTIONS.

@@ -202,8 +202,8 @@ impl NextHops {
         }
     }
 
-    /// Returns whether a next hop is known not to be overloaded, so that it may get requests that
-    /// another next hop does not admit.
+    /// Returns whether the last feedback of the next hop at `address` showed that it has room. Only
+    /// such a next hop may get a request that Tidegate holds back from another next hop.
     ///
     /// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and
     /// is capable of processing the extra load."

@@ -3,7 +3,7 @@
 use tidegate_world::unit_enum;
 
 unit_enum! {
-    /// The reason why a message was dropped without a response. The names are those in metrics.
+    /// The reason why a message was dropped without a response. Metrics use these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum DropReason {
         /// The message is not SIP, lacks the parts that a response needs, is an ACK that does not

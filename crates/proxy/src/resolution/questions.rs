@@ -17,7 +17,7 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The time after which a query is abandoned.
 ///
-/// In this time, a resolver can try a second server after 5 s of silence of the first.
+/// In this time, a resolver can try a second server after the first has not answered for 5 s.
 pub(super) const ANSWERS_WITHIN: Duration = RESOLVE_MAX;
 
 /// Maximum age at which a query is still sent. Requests would not wait long enough for the answer

@@ -62,7 +62,7 @@ pub(crate) struct NewRequest<'s, 'a> {
     /// to be up.
     pub(crate) demand: Option<Demand>,
     /// True if the overload restriction of a back end has rejected the request. In that case only
-    /// back ends that are known not to be overloaded may get the request.
+    /// back ends whose last feedback showed room may get the request.
     pub(crate) is_restricted: bool,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn select(
     let Step { now, snapshot, .. } = *step;
     let mut again = || try_select(step, pool, new);
     match again() {
-        // If no back end is left, use one that failed requests, and not probes, marked as down.
+        // If no back end is left, use one that is down only because of failed requests.
         Err(Rejection::PoolDown(_)) if spare(now, snapshot) => again(),
         selected => selected,
     }
@@ -184,7 +184,7 @@ pub(crate) fn admit(
     address.map(|address| snapshot.admit(now, backend_ref, address, category)).transpose()
 }
 
-/// Returns whether a back end is known not to be overloaded.
+/// Returns whether the last feedback of a back end showed that it has room.
 fn is_known_free(now: Timestamp, snapshot: &Snapshot, backend: &Backend) -> bool {
     backend.address().is_some_and(|address| snapshot.next_hops.is_known_free(now, address))
 }

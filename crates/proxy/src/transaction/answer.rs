@@ -70,7 +70,8 @@ pub(crate) fn serve_answer(
 /// is a retransmission.
 ///
 /// RFC 3261 §16.7: "As client transactions pass responses to the proxy layer, the following
-/// processing MUST take place:"
+/// processing MUST take place:" The section lists ten steps, from the search for the response
+/// context to the CANCELs.
 fn take(step: &mut Step<'_>, answer: &Answer<'_>, context: &mut Context) -> Result<(), DropReason> {
     let Answer { index, passage, .. } = *answer;
     let branch = context.branches.get_mut(index).ok_or(DropReason::StrayResponse)?;
@@ -155,7 +156,7 @@ fn acknowledge_answer(step: &mut Step<'_>, answer: &Answer<'_>, context: &Contex
 /// Authorization Header Field Values" through "Record-Route"."
 ///
 /// RFC 3261 §16.7: "Until a final response has been sent on the server transaction, the following
-/// responses MUST be forwarded immediately:"
+/// responses MUST be forwarded immediately:" any provisional response other than 100, and any 2xx.
 fn deliver(
     step: &mut Step<'_>,
     answer: &Answer<'_>,

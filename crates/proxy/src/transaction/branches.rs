@@ -288,8 +288,8 @@ pub(super) fn start_again(
     started.is_some()
 }
 
-/// Returns the time without a response from a back end of this pool after which the silence counts
-/// as a failure, and a request that may arrive twice fails over. Returns `None` if the pool forks.
+/// Returns the time without a response from a back end of this pool after which a request counts as
+/// failed. A request that may arrive twice then fails over. Returns `None` if the pool forks.
 pub(crate) fn failover_after(snapshot: &Snapshot, pool: u16) -> Option<Duration> {
     let settings = snapshot.pool(pool);
     matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)

@@ -151,10 +151,10 @@ pub(crate) struct Further {
 pub(crate) struct Pending {
     /// The time when the request was sent, or when the last provisional response arrived.
     pub(crate) since: Timestamp,
-    /// The time at which the silence of the target counts as a failure, and the request goes to
-    /// another target if it may. `None` if there is no such time.
+    /// The time at which the request counts as failed if the target has sent no response. The
+    /// request then goes to another target if it may. `None` if there is no such time.
     pub(crate) failover: Option<Timestamp>,
-    /// True if the silence of the target has been recorded as a failure.
+    /// True if the missing response of the target has been recorded as a failure.
     pub(crate) is_silent: bool,
     /// The time at which Timer C fires, or `None` without Timer C.
     pub(crate) timer_c: Option<Timestamp>,

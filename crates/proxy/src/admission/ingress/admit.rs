@@ -285,7 +285,7 @@ impl Ingress {
     }
 
     /// Applies the share of requests that overload feedback grants to the sender of a new request.
-    /// The request must not be a retransmission. Returns true if the sender has not used up its
+    /// The request must not be a retransmission. Returns whether the sender has not used up its
     /// share. The law's share is then not applied again ([`Sender::restricted`]). Returns false if
     /// feedback does not decide about this request.
     ///
@@ -359,7 +359,7 @@ impl Ingress {
             && !view.verifies(now, received)
     }
 
-    /// Returns true if messages of this class are verified at present before they are queued.
+    /// Returns whether messages of this class are verified at present before they are queued.
     #[inline(always)]
     fn verifies_early(&self, now: Timestamp, reading: &Reading) -> bool {
         let waiting = self.queues.finishing(reading.queue_class);

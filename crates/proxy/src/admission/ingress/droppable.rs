@@ -15,8 +15,8 @@ use crate::network::source_of;
 impl Ingress {
     /// Counts a message for its source and for the share of drops, if the kernel could have dropped
     /// it. `recalled` holds the decision on an earlier copy of the message, if the gate remembers
-    /// one. Returns whether the gate remembers none, and the kernel has probably dropped earlier
-    /// copies.
+    /// one. Returns whether the kernel has probably dropped earlier copies. Returns false if the
+    /// gate remembers a decision, because then an earlier copy arrived.
     #[inline]
     pub(super) fn count_droppable(
         &mut self,

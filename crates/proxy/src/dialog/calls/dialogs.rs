@@ -101,7 +101,7 @@ impl Dialogs {
         self.leaving &= !self.bit(dialog);
     }
 
-    /// Records that a BYE has ended the dialog with this hash. Returns true if no confirmed dialog
+    /// Records that a BYE has ended the dialog with this hash. Returns whether no confirmed dialog
     /// is left. `is_open` returns, for the hash of a dialog, whether a BYE in this dialog still
     /// waits for its final response.
     ///

@@ -38,7 +38,7 @@ impl Expired {
         self.length
     }
 
-    /// Returns the slot of the call that has been finished for longest.
+    /// Returns the slot of the call that finished longest ago.
     pub(super) fn first(&self) -> Option<u32> {
         (self.first != END).then_some(self.first)
     }
