@@ -8,7 +8,7 @@
 use tidegate_world::{Timestamp, unit_enum};
 
 unit_enum! {
-    /// The reason for a ban. The names are those that operators see.
+    /// The reason for a ban. Operators see these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum BanCause {
         /// The source exceeded a limit.

@@ -224,8 +224,8 @@ impl Fairness {
         pass
     }
 
-    /// Returns whether a source may have one more piece in a queue for `room` pieces, which holds
-    /// `held` pieces now.
+    /// Returns whether the queue may take one more piece of work from `source`. The queue has
+    /// `room` places. The pieces of all sources occupy `held` of them.
     pub fn may_hold(&self, source: Source, room: usize, held: usize) -> bool {
         let free = room.saturating_sub(held);
         let Account { held: own, weight, .. } = self.sources.get(source.0);

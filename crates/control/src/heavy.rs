@@ -296,7 +296,7 @@ impl Heavy {
         self.observation.is_some()
     }
 
-    /// Starts or stops counting messages. A start discards all earlier counts. Returns true if
+    /// Starts or stops counting messages. A start discards all earlier counts. Returns whether
     /// counting starts now.
     pub(crate) fn set_counting(&mut self, now: Timestamp, counts: bool) -> bool {
         let begins = counts && !self.is_counting();

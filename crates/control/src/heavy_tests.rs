@@ -340,8 +340,8 @@ fn other_calls_of_a_flood_do_not_hide_its_emergency_calls() {
     assert_eq!(floods(&mut heavy, 2000).first().map(|flood| flood.0), Some(1));
 }
 
-/// If a few messages of the first milliseconds were taken for a rate, the emergency calls of a trunk
-/// would be dropped because of a single one.
+/// If the source had a rate after a few messages in the first milliseconds, a single emergency call
+/// of a trunk would cause drops of the others.
 #[test]
 fn a_few_emergency_calls_at_the_start_are_no_flood() {
     let found = |(messages, calls): (u32, u32)| {

@@ -71,7 +71,7 @@ const CARRIED: u32 = 10;
 pub struct Backlog {
     /// Messages that ask for new sessions.
     pub sessions: usize,
-    /// All other messages.
+    /// Messages that have been read and do not ask for new sessions.
     pub others: usize,
     /// Messages that have not been read, so that their kind is unknown.
     pub unread: usize,

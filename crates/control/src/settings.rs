@@ -17,7 +17,7 @@ pub enum Occupancy {
     /// The time in which the server is not idle. It includes the time in which other processes use
     /// the processor.
     Busy,
-    /// The CPU time that the server uses, as in the papers. It is too low when other processes use
+    /// The CPU time that the server uses, as in paper 000. It is too low when other processes use
     /// the processor.
     Cpu,
 }
@@ -39,8 +39,8 @@ pub struct Settings {
     pub burst: u32,
     /// The clock that measures the occupancy of the processor.
     pub occupancy: Occupancy,
-    /// True if a retransmission gets the same decision as its original. The servers of the papers
-    /// do not do this.
+    /// True if a retransmission gets the same decision as its original. If false, each copy gets
+    /// its own decision, as in paper 000.
     pub sticky: bool,
     /// Maximum number of decisions that are remembered from each period of 32 s.
     pub memory_max: usize,

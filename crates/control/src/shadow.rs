@@ -157,7 +157,7 @@ impl Shadow {
             && (exempt || *rank_floor <= 0.0 || *rank_floor <= rank(fingerprint, &mut self.ranks))
     }
 
-    /// Returns whether the shadow law exempts the next message from its throttle, and ends the
+    /// Returns whether the shadow law exempts the next message from its throttle. Ends the
     /// exemption.
     pub(crate) fn take_exemption(&mut self) -> bool {
         std::mem::take(&mut self.control.admit_next)

@@ -7,7 +7,7 @@ use tidegate_world::{Timestamp, unit_enum};
 use crate::{Backlog, Costs, Mix, Sessions, Sojourn};
 
 unit_enum! {
-    /// A kind of new work. Each kind has its own throttle. The names are those in metrics.
+    /// A kind of new work. Each kind has its own throttle. Metrics use these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Bucket {
         /// Work that begins a session. More work of the session follows.

@@ -25,8 +25,8 @@ use random::Random;
 pub(crate) use token_bucket::TokenBucket;
 
 unit_enum! {
-    /// The method by which a throttle selects the work that passes. The names are those in
-    /// configurations.
+    /// The method by which a throttle selects the work that passes. The configuration uses these
+    /// names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ThrottleKind {
         /// Passes a share of the work, evenly spread (paper 000 §3.4).

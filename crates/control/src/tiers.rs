@@ -120,7 +120,7 @@ const CALLS: u64 = 30;
 const PERIOD_MAX: Duration = Duration::from_secs(1);
 
 unit_enum! {
-    /// The kind of service that a call gets. The names are those in metrics.
+    /// The kind of service that a call gets. Metrics use these names.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Tier {
         /// Tidegate keeps state for the call, so it can retransmit messages, absorb retransmissions

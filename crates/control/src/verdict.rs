@@ -83,7 +83,7 @@ macro_rules! documented_enum {
 }
 
 documented_enum! {
-    /// The reason why work is rejected. The names are those in metrics.
+    /// The reason why work is rejected. Metrics use these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Reason {
         /// The law in force admits only a part of the new work. It rejected this request.

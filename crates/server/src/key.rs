@@ -133,7 +133,7 @@ fn check_owner(path: &Path, owner: u32, own: u32) -> Result<(), StartError> {
     let what = format!("the file belongs to another user (uid {owner})");
     // A service that runs as the owner can no longer open the file after a `chown`.
     let remedy = format!(
-        "run Tidegate as this user (`sudo -u '#{owner}' tidegate run`), or set another `[server] \
+        "run Tidegate as that user (`sudo -u '#{owner}' tidegate run`), or set another `[server] \
          state_dir`. If you have copied the file from another machine, run `chown {own} {}`",
         path.display()
     );
@@ -148,7 +148,8 @@ fn change(
 ) -> Result<KeyRing, NotKept> {
     let path = state_dir.join(FILE_NAME);
     let unwritable = |error: io::Error| {
-        let remedy = format!("allow this user to write to {}", state_dir.display());
+        let remedy =
+            format!("allow the user that runs Tidegate to write to {}", state_dir.display());
         StartError::new(path.display(), format!("the file cannot be changed: {error}"), remedy)
     };
     let lock = OpenOptions::new()
@@ -174,7 +175,8 @@ fn change(
 fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
     let unwritable = |error: io::Error| {
         let remedy = format!(
-            "allow this user to write to {}, or set another directory: `[server] state_dir`",
+            "allow the user that runs Tidegate to write to {}, or set another directory: `[server] \
+             state_dir`",
             state_dir.display()
         );
         StartError::new(path.display(), format!("the file cannot be created: {error}"), remedy)
@@ -201,7 +203,8 @@ fn publish(draft: &Path, path: &Path) -> io::Result<()> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> StartError {
-    let remedy = "allow this user to read the file, or set another directory: `[server] state_dir`";
+    let remedy = "allow the user that runs Tidegate to read the file, or set another directory: \
+                  `[server] state_dir`";
     StartError::new(path.display(), format!("the file cannot be read: {error}"), remedy)
 }
 

@@ -86,8 +86,8 @@ impl RecordTo {
 
     /// Returns the error of a start whose recording cannot be created.
     pub(crate) fn failed(&self, error: &io::Error) -> StartError {
-        let remedy = "write the path of a new file, or of an old recording, in a directory where \
-                      this user may write";
+        let remedy = "give `--record` the path of a new file or of an earlier recording, in a \
+                      directory in which the user that runs Tidegate may create files";
         StartError::new(self.path.display(), error.to_string(), remedy)
     }
 }

@@ -342,8 +342,8 @@ fn environment(
 }
 
 fn unwritable(removed: &RemovedBackends, error: &std::io::Error) -> StartError {
-    let remedy = "allow this user to read and replace this file, or set another directory: \
-                  `[server] state_dir`";
+    let remedy = "allow the user that runs Tidegate to read and replace this file, or set another \
+                  directory: `[server] state_dir`";
     StartError::new(removed.path().display(), error.to_string(), remedy)
 }
 

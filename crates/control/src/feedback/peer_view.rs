@@ -5,7 +5,7 @@ use tidegate_world::unit_enum;
 use super::Algorithm;
 
 unit_enum! {
-    /// The participation of a peer in overload control. The names are those in metrics.
+    /// The participation of a peer in overload control. Metrics use these names.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Standing {
         /// The peer takes no part in overload control.

@@ -47,7 +47,7 @@ pub enum SendVerdict {
 }
 
 unit_enum! {
-    /// The result of applying a feedback value. The names are those in metrics.
+    /// The result of applying a feedback value. Metrics use these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum FeedbackOutcome {
         /// The value applies from now on.
@@ -194,9 +194,9 @@ impl Restriction {
         }
     }
 
-    /// Returns whether the server is known not to be overloaded, so that it may get the requests
-    /// that were held back from another server. If the last feedback value of the server has
-    /// expired and has restricted requests, the server may still be overloaded.
+    /// Returns whether the last feedback of the server showed that it has room. Only then may it
+    /// get requests that were held back from another server. A feedback value that restricted
+    /// requests and has expired does not show this.
     // RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
     // capable of processing the extra load."
     pub fn is_known_free(&self, now: Timestamp) -> bool {

@@ -73,8 +73,8 @@ impl Told {
         (at_least, at_most)
     }
 
-    /// Returns whether a feedback value was sent, and the last one belongs to another algorithm
-    /// than `algorithm`.
+    /// Returns whether the last feedback value was for another algorithm than `algorithm`. Returns
+    /// false if no value was sent.
     pub(super) fn is_of_another(&self, algorithm: Algorithm) -> bool {
         self.last.is_some_and(|(told, _)| told != algorithm)
     }

@@ -24,7 +24,7 @@ impl Default for LadderSettings {
 }
 
 unit_enum! {
-    /// The treatment of new work that is not admitted. The names are those in metrics.
+    /// The treatment of new work that is not admitted. Metrics use these names.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Rung {
         /// All work that is not admitted is answered.

@@ -184,8 +184,8 @@ mod tests {
         assert_eq!(standing.passing(), None);
     }
 
-    /// Returns whether the wait is too long after each of the 100 ms in which it has these values in
-    /// ms. Messages are dropped from the period `drops_from` on.
+    /// Returns, for each period of 100 ms, whether the wait is too long after it. `waits` has the
+    /// wait in each period, in ms. Messages are dropped from the period `drops_from` on.
     fn is_long(waits: &[u32], drops_from: u32) -> Vec<bool> {
         let mut standing = Standing::default();
         let mut after_period = |(period, &wait): (u32, &u32)| {

@@ -61,8 +61,8 @@ static BUFFER: Param = Param::real("buffer", "fraction", 0.25, 0.0, 100.0).doc(
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "envoy-gradient",
-    summary: "a window of waiting calls that shrinks while the latency is well above that of an \
-              almost empty server",
+    summary: "limits the waiting calls by a window, which shrinks while their latency is well \
+              above that of an almost empty server",
     source: "Envoy, adaptive concurrency filter, gradient_controller.cc",
     doc: "Every `min_interval` the law measures the latency minRTT of an almost empty server: it \
           admits `limit_min` calls at a time until `min_calls` calls were served. At other times, \

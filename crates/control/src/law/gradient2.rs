@@ -57,7 +57,8 @@ static TOLERANCE: Param = Param::real("tolerance", "1", 1.0, 1.0, 100.0).doc(
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "gradient2",
-    summary: "a window of waiting calls that shrinks while responses get slower",
+    summary: "limits the waiting calls by a window, which shrinks while responses are slower than \
+              their average",
     source: "Netflix concurrency-limits, Gradient2Limit.java",
     doc: "For every call served, the law computes g = `tolerance`·(average response time \
           of about `long` calls)/(response time of this call), limited to ½ … 1. The window L \

@@ -42,7 +42,8 @@ static K_D: Param = Param::real("k_d", "percent", 0.0, -1000.0, 0.0).doc("Differ
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "kamailio-feedback",
-    summary: "integral control of the processor's load, every ten seconds",
+    summary: "rejects a share of new work, which integral control of the processor's load sets \
+              every ten seconds",
     source: "Kamailio, ratelimit module (FEEDBACK)",
     doc: "Every `timer_interval` the law computes e = `setpoint` − load. It rejects `k_p`·e + \
           `k_i`·Σe + `k_d`·Δe percent of new work. The law needs minutes to respond to a change of \

@@ -82,7 +82,8 @@ static ADAPTIVE: Param = Param::whole("adaptive", "0 or 1", 1.0, 0, 1).doc(
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "pi",
-    summary: "two PI controllers: time in the queue, and occupancy of the processor",
+    summary: "controls the time in the queue and the occupancy of the processor, each by a PI \
+              controller",
     source: "paper 001 §3",
     doc: "The first controller releases new calls from the queue so that each call waits for \
           `t_q`. The second controller rejects new work so that the occupancy of the processor \

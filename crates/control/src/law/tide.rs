@@ -174,7 +174,7 @@ static STALE: Param = Param::real("stale", "s", 0.2, 0.002, 4.0).doc(
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "tide",
-    summary: "a queue as short as possible without making the processor idle",
+    summary: "keeps the queue as short as possible without making the processor idle",
     source: "own work, after Breakwater and CoDel",
     doc: "The law measures the rate at which the server takes new calls from their queue while it \
           is busy. The limit for waiting calls is this rate times a target wait. The target wait \

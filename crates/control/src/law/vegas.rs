@@ -42,7 +42,7 @@ static PROBE: Param = Param::real("probe", "windows", 30.0, 1.0, 1_000_000.0).do
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "vegas",
-    summary: "a window of calls, which shrinks while too many of them wait in the queue",
+    summary: "limits the waiting calls by a window, which shrinks while too many calls wait",
     source: "Netflix concurrency-limits, VegasLimit.java",
     doc: "For every call served, the law estimates how many calls of a window of L calls wait: \
           L·(1 − (lowest latency)/(latency of this call)). If lg L or fewer wait, the window grows \

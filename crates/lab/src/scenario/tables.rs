@@ -97,7 +97,7 @@ config_table! {
 
     /// The label of the variant in tables and figures.
     label: String | None = Text::new("a line of at most 24 characters", label),
-        Means("the name of its policy if it has one, else of its law");
+        Means("the name of the variant's policy, or of its law if it has no policy");
     /// The values of the keys that `overload` does not have. `true`: the defaults of [the
     /// configuration](configuration.md). With `mode = "transaction"` in `[server]`, an empty
     /// `overload` is then the default of Tidegate. `false`: the same defaults with two exceptions,

@@ -19,7 +19,7 @@ pub(crate) const FILE_MAX: usize = 32 << 20;
 /// Returns an error if the file cannot be read.
 pub fn read(path: &Path) -> Result<Vec<u8>, Diagnostics> {
     let unreadable = |error: std::io::Error| {
-        let help = "name a file that exists and that this user may read".to_owned();
+        let help = "name a file that exists and that this process may read".to_owned();
         Diagnostics::without_text(path, format!("the file cannot be read: {error}"), help)
     };
     let mut bytes = Vec::new();

@@ -135,7 +135,8 @@ impl fmt::Display for Reload {
     }
 }
 
-/// A key of a table without the type of its values, for documentation and tests.
+/// A key of a configuration table. The trait hides the type of the key's values, so that
+/// documentation and tests can treat all keys alike.
 pub trait Documented: Sync {
     /// Returns the name of the key in the file.
     fn name(&self) -> &'static str;

@@ -285,7 +285,7 @@ impl Reader {
         let (label, help) = match error {
             Error::Io(error) => (
                 error.to_string(),
-                "name a file that exists and that this user may read".to_owned(),
+                "name a file that exists and that this process may read".to_owned(),
             ),
             Error::NoItemsFound => {
                 (format!("the file contains no {what}"), format!("name a PEM file with a {what}"))

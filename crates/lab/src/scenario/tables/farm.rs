@@ -20,7 +20,7 @@ knobs! {
     /// Speeds of the servers. The first value applies to the first server, and so on. A list that
     /// is too short is repeated. At 0.5 all costs double. The balancer does not know the speeds.
     SPEEDS "speeds": List<Real> =
-        List { of: Real(0.01..=100.0), count_max: 63 }, Means("all have the speed 1");
+        List { of: Real(0.01..=100.0), count_max: 63 }, Means("all servers have the speed 1");
     /// Duration of each pause of a server. During a pause the server gets no processor time, as
     /// during garbage collection. A pause has the same effect as a `stall` in `[[fault]]`. 0: no
     /// pauses.

@@ -20,9 +20,9 @@ config_table! {
     policy: Option<&'static Entry> = NamedOr(&POLICIES, "fork"), Required;
     /// Maximum number of calls at each next hop: its `calls_max` in `[[pool.backend]]`.
     calls_max: Vec<u64> | None =
-        List { of: Whole(1..=10_000_000), count_max: 64 }, Means("any number");
+        List { of: Whole(1..=10_000_000), count_max: 64 }, Means("no limit");
     /// Maximum number of new calls and single requests a second to each next hop: its `cps_max` in
     /// `[[pool.backend]]`.
     cps_max: Vec<f64> | None =
-        List { of: Real(0.1..=1_000_000.0), count_max: 64 }, Means("any number");
+        List { of: Real(0.1..=1_000_000.0), count_max: 64 }, Means("no limit");
 }

@@ -23,7 +23,7 @@ pub(in crate::scenario) static SERVER: Table = Table {
 };
 
 knobs! {
-    /// Whether the server keeps transactions: `mode` of `[[pool]]` in [the
+    /// The transactions that the server keeps: `mode` of `[[pool]]` in [the
     /// configuration](configuration.md).
     MODE "mode": Choice<Mode> = MODES, Default("\"stateless\"");
     /// Maximum number of waiting messages. It applies to each class, or to all messages if there is
@@ -68,10 +68,10 @@ config_table! {
         "0. If no node has a share, callers send equal parts to the nodes that no other node \
          sends to"
     );
-    /// Whether the server keeps transactions: `mode` of `[[pool]]` in [the
+    /// The transactions that the server keeps: `mode` of `[[pool]]` in [the
     /// configuration](configuration.md).
-    mode: Mode | None = MODES, Means("that of `[server]`");
-    /// Whether the node is under test. At least one must be.
+    mode: Mode | None = MODES, Means("`mode` of `[server]`");
+    /// True if the node is under test. At least one must be.
     under_test: bool = Flag, Default("false");
     /// Speed of the node: at 0.5 all costs double. Nodes that send to this node do not know its
     /// speed.
@@ -80,7 +80,7 @@ config_table! {
     /// recovery time, depend on when the overload begins or ends. They use `profile` of
     /// `[workload]` for this.
     profile: Profile | None = PROFILES, Means("`profile` of `[workload]`");
-    /// Whether the node obeys the feedback of the nodes that it sends to (`obey_feedback =
+    /// True if the node obeys the feedback of the nodes that it sends to (`obey_feedback =
     /// "always"` in its pool). These nodes give feedback to the senders in `peers` of their table
     /// `overload.feedback`. The addresses of all nodes are in `["10.0.0.0/8"]` in simulated time,
     /// and in `["127.0.0.0/8"]` on real sockets.

@@ -19,7 +19,7 @@ impl<S: Shape> Shape for List<S> {
     type Value = Vec<S::Value>;
 
     fn describe(&self) -> String {
-        format!("a list, each {}", self.of.describe())
+        format!("a list in which each entry is {}", self.of.describe())
     }
 
     fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<Self::Value> {

@@ -70,7 +70,7 @@ table! {
     serve("serve_us"): [Duration; Work::CLASSES_MAX] = ByClass, Default("0");
     /// The cost of serving a message without transactions.
     serve_stateless("serve_stateless_us"): [Duration; Work::CLASSES_MAX] | None =
-        ByClass, Means("as `serve_us`");
+        ByClass, Means("the value of `serve_us`");
     /// The cost of rejecting a message.
     reject("reject_us"): [Duration; Work::CLASSES_MAX] = ByClass, Default("0");
     /// The distribution of the cost of each message around its mean, which the other keys give.
@@ -88,7 +88,7 @@ table! {
     ), Default("\"constant\"");
     /// The seed of the costs that are drawn. With equal seeds, a shard draws the same costs in the
     /// same order after each start. The laboratory derives it from the seed of the run.
-    seed: u32 | None = Whole(0..=u32::MAX), Means("a new one at each start"), only(&FOR_DISTRIBUTION);
+    seed: u32 | None = Whole(0..=u32::MAX), Means("a new seed at each start"), only(&FOR_DISTRIBUTION);
     /// The number of datagrams that an emulated receive buffer can hold.
     socket_max: usize = Whole(1..=1_000_000), Default("2048");
     /// The size of an emulated receive buffer in bytes, as Linux counts them: a datagram of 500
@@ -110,7 +110,7 @@ table! {
     batch: usize | None = Whole(1..=4096), Means("up to 64 messages, and then service gets as much processor time as reading");
     /// With `queue = "fifo"`: this key is used instead of `batch`. All messages then wait in one
     /// receive buffer.
-    batch_fifo: usize | None = Whole(1..=4096), Means("as `batch`");
+    batch_fifo: usize | None = Whole(1..=4096), Means("the value of `batch`");
     /// The part of a core that the server may use in each period, as with `cpu.max` of a control
     /// group. If the work of one period takes more, the server waits until the parts of later
     /// periods have covered the rest. The other keys give costs on a whole core.

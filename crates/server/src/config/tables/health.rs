@@ -59,7 +59,7 @@ keys! {
             Accept::Only(statuses) => Some(statuses.clone()),
         },
         |table, statuses| table.probe.accept = Accept::Only(statuses.into_inner())
-    } = List { of: Whole(200..=699), count_max: 32 }, Means("any but 503"),
+    } = List { of: Whole(200..=699), count_max: 32 }, Means("any status but 503"),
         only(&PROBED);
     /// The From URI of the probes.
     key "from" (? probe.from) = Text::new(
@@ -72,11 +72,13 @@ keys! {
     /// If the extra probe gets no response within a second, the back end is down. This key applies
     /// only with transactions.
     key "error_limit" (health.error_limit) = Whole(1..=COUNT_MAX), Default("1");
-    /// Failed requests can make back ends unavailable, but at most this share of the pool's back
-    /// ends in service. A request fails by a 503 with Retry-After, by silence, or by an ICMP error.
-    /// If more back ends have failed, the ones with the oldest failures still get calls (`spared`).
-    /// At least one back end always gets calls. No back end is spared while the pool in `backup` is
-    /// up. This limit does not apply to failed probes, which may make all back ends unavailable.
+    /// The largest share of the pool's back ends in service that failed requests can make
+    /// unavailable. A request has failed if it got a 503 with Retry-After or an ICMP error, or if
+    /// neither it nor the extra probe of `error_limit` got a response. If more back ends have
+    /// failed, those whose last failure is longest ago still get calls (`spared`). Even with 1, one
+    /// back end still gets calls. There are two exceptions. While the pool in `backup` is up, no
+    /// back end is spared. In a pool with `probe`, failed probes may make all back ends
+    /// unavailable.
     key "eject_max" (health.eject_max) = Real(0.0..=1.0), Default("0.5");
     /// The longest time, in seconds, for which a back end gets no new calls because of the
     /// Retry-After in its 503s (RFC 3261 §21.5.4). Tidegate obeys Retry-After only if the back end

@@ -97,13 +97,13 @@ table! {
         address::advertised,
     ), Means("`address`. The key is required if `address` is a wildcard");
     /// The other instances of Tidegate that listen at this address. `hosts`: instances on other
-    /// machines, among which the network chooses (anycast, ECMP). `processes`: other processes of
-    /// this user on this machine. All of these processes must have the same value. In both cases
-    /// there must also be a listener that is not shared, with the transport of the pools. Tidegate
-    /// sends requests to back ends from the first listener that is not shared, so that a response
-    /// reaches the instance that sent the request. Every instance with the same keys can serve the
-    /// requests of a call. With `processes` the kernel neither separates new work from other
-    /// messages nor drops messages for Tidegate.
+    /// machines, among which the network chooses (anycast, ECMP). `processes`: other Tidegate
+    /// processes of the same user on this machine. All of these processes must have the same value.
+    /// In both cases there must also be a listener that is not shared, with the transport of the
+    /// pools. Tidegate sends requests to back ends from the first listener that is not shared, so
+    /// that a response reaches the instance that sent the request. Every instance with the same
+    /// keys can serve the requests of a call. With `processes` the kernel neither separates new
+    /// work from other messages nor drops messages for Tidegate.
     shared: Sharing = Choice {
         words: &[("no", Sharing::No), ("hosts", Sharing::Hosts), ("processes", Sharing::Processes)],
         reserved: &[],
@@ -150,7 +150,8 @@ table! {
     /// protects the identity, Tidegate also removes `P-Asserted-Identity` from these messages.
     trust_identity: Vec<IpNet> = NETWORKS, Default("[]");
     /// Bytes of the kernel's receive buffer for each socket of this listener. The kernel may grant
-    /// fewer bytes (`net.core.rmem_max`). Tidegate then logs a warning at its start, and `/status`
-    /// shows the granted size. The kernel chooses the buffers of TCP and TLS connections itself.
+    /// fewer bytes (`net.core.rmem_max`). Tidegate then logs a warning when it starts, and
+    /// `/status` shows the granted size. The kernel chooses the buffers of TCP and TLS connections
+    /// itself.
     receive_buffer: usize = Whole(4096..=1 << 30), Default("4_194_304"), only(&FOR_DATAGRAMS);
 }

@@ -236,8 +236,8 @@ keys! {
     key "occupancy" (gate.occupancy) =
         Choice { words: &[("busy", Occupancy::Busy), ("cpu", Occupancy::Cpu)], reserved: &[] },
         Default("\"busy\"");
-    /// `true`: a retransmission of a request gets the same decision as the first copy. The servers
-    /// in the papers decide about each copy separately.
+    /// `true`: a retransmission of a request gets the same decision as the first copy. `false`:
+    /// Tidegate decides about each copy separately, like the server in paper 000.
     key "sticky" (gate.sticky) = Flag, Default("true");
     /// The number of decisions that Tidegate remembers for retransmissions, in each of two
     /// generations of 32 seconds. A decision takes 16 to 32 bytes. Tidegate also remembers the same

@@ -57,14 +57,14 @@ table! {
         NamedOr(&POLICIES, "fork"), Default("\"tlwl\"");
     /// `transaction`: Tidegate is a stateful proxy (RFC 3261 §16). It responds with 100 at once,
     /// retransmits lost messages and absorbs retransmissions. If a back end rejects a request with
-    /// 503, is silent or is down, Tidegate sends the request to another back end. `stateless`:
-    /// Tidegate forwards without transactions (§16.11), which costs less for each message. It
-    /// remembers the back end of each call. `adaptive`: like `transaction` while the occupancy of
-    /// the processor is at most `stateful_max` (`[overload]`). At a higher occupancy, Tidegate
-    /// serves as many new calls without transactions as necessary, as in `stateless`. It rejects
-    /// calls only if that is not enough. A call that began without transactions is served without
-    /// them until it ends. Calls for which the transaction table has no room are also served
-    /// without transactions.
+    /// 503, sends no response or is down, Tidegate sends the request to another back end.
+    /// `stateless`: Tidegate forwards without transactions (§16.11), which costs less for each
+    /// message. It remembers the back end of each call. `adaptive`: like `transaction` while the
+    /// occupancy of the processor is at most `stateful_max` (`[overload]`). At a higher occupancy,
+    /// Tidegate serves as many new calls without transactions as necessary, as in `stateless`. It
+    /// rejects calls only if that is not enough. A call that began without transactions is served
+    /// without them until it ends. Calls for which the transaction table has no room are also
+    /// served without transactions.
     mode: Mode = Choice {
         words: &[
             ("transaction", Mode::Transaction),
@@ -130,7 +130,7 @@ table! {
     /// The transport to the back ends of the pool. The file must have a `[[listen]]` with this
     /// transport. Back ends see the address of that listener and send their own requests to it.
     /// Tidegate reaches no back end over a WebSocket.
-    transport: Transport | None = Choice { words: TRANSPORTS, reserved: WEBSOCKETS }, Means("that of its `listener`. Without `listener` it is `udp` if a `[[listen]]` has `udp`, and otherwise that of the first `[[listen]]` without WebSockets");
+    transport: Transport | None = Choice { words: TRANSPORTS, reserved: WEBSOCKETS }, Means("the transport of its `listener`. A pool without `listener` has `udp` if a `[[listen]]` has `udp`, and otherwise the transport of the first `[[listen]]` without WebSockets");
     /// The listener from which Tidegate sends requests and probes to the back ends of the pool. It
     /// must not be shared. Only processes may share it (`shared = "processes"`), if it is for TCP
     /// or TLS. Its address is in the Record-Route that the back ends receive. Without this key,
@@ -139,7 +139,7 @@ table! {
     /// are not shared always take precedence. Set this key if the machine has policy routing or if
     /// its routes change.
     listener_name("listener"): String | None = Text::new("the name of a `[[listen]]`", word::name),
-        Means("selected by the routing table of this machine at the start");
+        Means("the listener at the address that the routing table selects when Tidegate starts");
     +
     /// The policy with its parameters.
     policy: Selection;
@@ -195,10 +195,10 @@ table! {
     /// A host name with a port: Tidegate resolves the name (`[resolver]`) to an address of the
     /// family of the `listener` of its pool, or of the `[[listen]]` tables with the `transport` of
     /// the pool. If they have both families, Tidegate asks for the family of the first one, and for
-    /// the other if the name has no usable address of the first. It does so at the start, and again
-    /// when the TTL of the answer expires (after at least 5 seconds and at most an hour). If there
-    /// are several addresses, Tidegate uses the first one, and keeps it while the name still has
-    /// it. A call stays at the address where the call began. A back end gets no calls until its
+    /// the other if the name has no usable address of the first. It does so when it starts, and
+    /// again when the TTL of the answer expires (after at least 5 seconds and at most an hour). If
+    /// there are several addresses, Tidegate uses the first one, and keeps it while the name still
+    /// has it. A call stays at the address where the call began. A back end gets no calls until its
     /// name has an address. After that, the back end keeps this address until the name resolves to
     /// another one.
     ///
@@ -220,7 +220,7 @@ table! {
     own_name("name"): String | None = Text::new(
         "1 to 64 letters, digits and `_-.:`, such as `\"app-1\"`",
         word::name,
-    ), Means("its address or host name, and port");
+    ), Means("the address or host name of the back end, and its port");
     /// The share of calls that the back end gets, relative to the weights of the other back ends.
     weight: u32 = Positive {
         most: 1000,
@@ -234,12 +234,12 @@ table! {
     /// The largest number of calls that the back end may have at the same time. A call counts from
     /// its INVITE. Calls with priority (`[overload.priority]`) may exceed this limit by 5 %, and by
     /// at least one call. Calls that were set up before a restart do not count.
-    calls_max: u64 | None = Whole(1..=10_000_000), Means("any number");
+    calls_max: u64 | None = Whole(1..=10_000_000), Means("no limit");
     /// The largest number of new calls and requests outside a dialog that all shards together send
     /// to the back end in a second. Up to a tenth of this number, and at least two requests, may
     /// arrive in a burst. Calls with priority may exceed the burst by as many calls as `cps_max`
     /// allows in a second.
-    cps_max: f64 | None = Real(0.1..=1_000_000.0), Means("any number");
+    cps_max: f64 | None = Real(0.1..=1_000_000.0), Means("no limit");
     /// Networks from which the back end sends requests, besides its own address and port. Examples
     /// are other ports of its host, or the addresses of a cluster. Every host in these networks may
     /// send requests to outside addresses, as the back end itself may.

@@ -7,8 +7,8 @@ use crate::config::keys::table;
 use crate::config::shape::{List, Text};
 
 table! {
-    /// The resolution of host names. Tidegate first looks in `/etc/hosts`, which it reads at its
-    /// start.
+    /// The resolution of host names. Tidegate first looks in `/etc/hosts`, which it reads when it
+    /// starts.
     pub static RESOLVER: "[resolver]" 0..=1, Restart, [] => Resolver, ResolverDraft;
 
     /// The name servers that Tidegate asks over UDP. If an answer is too long for UDP, Tidegate
@@ -20,5 +20,5 @@ table! {
             address::name_server,
         ),
         count_max: 8,
-    }, Means("those of `/etc/resolv.conf`, read at the start");
+    }, Means("the name servers in `/etc/resolv.conf`, which Tidegate reads when it starts");
 }

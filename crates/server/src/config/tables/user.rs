@@ -24,9 +24,9 @@ table! {
         parse: aor::aor,
         write: |aor| String::from_utf8_lossy(&aor.key).into_owned(),
     }, Required;
-    /// The contacts, in the order in which Tidegate tries them. A contact is an IP address or a
-    /// host name (RFC 3263) that Tidegate reaches over UDP. `[]`: the user has no contact at
-    /// present, and requests get 480.
+    /// The contacts, in the order in which Tidegate tries them. The host of a contact is an IP
+    /// address or a host name (RFC 3263). Tidegate reaches contacts over UDP. `[]`: the user has no
+    /// contact at present, and requests get 480.
     contact: Vec<Spanned<String>> = List {
         of: Placed(Text::new(
             "a SIP URI, such as `\"sip:alice@10.0.0.7:5062\"`",

@@ -97,8 +97,8 @@ static ALONE: [Number<Backend>; 6] = [
     ),
     Number::counter(
         "backend_spared",
-        "Requests sent to the back end while it was busy or down after 503s, silence or ICMP \
-         errors, because too many back ends of its pool were busy or down",
+        "Requests sent to the back end while it was busy or down after 503s, missing responses or \
+         ICMP errors, because too many back ends of its pool were busy or down",
         |b| b.spared().into(),
     ),
     Number::counter(

@@ -114,7 +114,7 @@ static DRIVER: [Number<Counters>; 7] = [
     }),
     Number::counter(
         "stream_received_size",
-        "Length of messages received on connections",
+        "Total length of the messages received on connections",
         |c: &Counters| c.stream_received_bytes.get().into(),
     )
     .in_unit(Unit::Bytes),
@@ -125,7 +125,7 @@ static DRIVER: [Number<Counters>; 7] = [
     ),
     Number::counter(
         "stream_sent_size",
-        "Length of messages sent on connections",
+        "Total length of the messages sent on connections",
         |c: &Counters| c.stream_sent_bytes.get().into(),
     )
     .in_unit(Unit::Bytes),
@@ -144,7 +144,7 @@ static DRIVER: [Number<Counters>; 7] = [
 static TABLE: [Number<ConnectionCounters>; 4] = [
     Number::gauge(
         "stream_waiting",
-        "Length of messages that wait until their connection is open or their peer reads",
+        "Total length of the messages that wait for a connection to open or for a slow peer",
         |c: &ConnectionCounters| c.waiting_bytes.get().into(),
     )
     .in_unit(Unit::Bytes),

@@ -80,8 +80,9 @@ static FEEDBACKS: Family =
     Family::counter("feedback_values", "Feedback values in responses of the next hop, by outcome");
 static GIVEN: Family = Family::gauge(
     "feedback_given",
-    "Value that Tidegate sent the upstream peer last: the percentage of its requests to hold back \
-     (loss), or the largest number of requests a second (rate). 0 without overload",
+    "Feedback value for the upstream peer: the percentage of requests that the peer should hold \
+     back (loss), or the largest number of requests a second that it may send (rate). If there is \
+     no overload, the value is 0 and sets no limit",
 );
 static OBEYS: Family = Family::gauge(
     "feedback_obeyed",
@@ -93,11 +94,12 @@ static OFFERED: Family = Family::gauge(
 );
 static GRANTED: Family = Family::gauge(
     "feedback_granted_cps",
-    "Calls a second that the upstream peer may send (missing without overload)",
+    "Calls a second that the upstream peer may send. Missing if there is no overload",
 );
 static CLAIMED: Family = Family::gauge(
     "feedback_claimed_cps",
-    "Calls a second that the upstream peer says it would send without feedback (missing if it says nothing)",
+    "Calls a second that the upstream peer says it would send without feedback. Missing if the \
+     peer claims nothing",
 );
 static DOUBTED: Family = Family::gauge(
     "feedback_doubted",
