@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate_control::Bucket;
 use tidegate_proxy::Class;
 use tidegate_server::config::Config;
-use tidegate_server::recording::{Inputs, Recording, Verdict};
+use tidegate_server::recording::{Difference, Inputs, Recording, Verdict};
 use tidegate_server::replay::Replayed;
 
 /// Report of a replay.
@@ -25,7 +25,8 @@ impl<'r> Report<'r> {
         Self { recording, law: config.overload.gate.law.entry().name, replayed }
     }
 
-    /// Returns true if all packets are equal, or if the recording is incomplete and proves nothing.
+    /// Returns whether the replay shows no difference: all packets are equal, or the recording is
+    /// incomplete and proves nothing.
     pub fn holds(&self) -> bool {
         !self.is_comparable() || self.replayed.verdict.difference.is_none()
     }
@@ -109,13 +110,8 @@ impl<'r> Report<'r> {
             Some(first) => {
                 writeln!(
                     f,
-                    "DIFFERS at checkpoint {} of {blocks}, after input {} ({:.6} s): {} packets \
-                     were recorded, and the replay sent {}; {differing} checkpoints differ",
-                    first.block,
-                    first.first_input,
-                    first.from.as_secs_f64(),
-                    first.recorded,
-                    first.sent
+                    "not exact: {differing} of {blocks} checkpoints differ. {}",
+                    describe(&first)
                 )?;
                 let program = &recording.head().program;
                 if program == PROGRAM {
@@ -125,6 +121,22 @@ impl<'r> Report<'r> {
             }
         }
     }
+}
+
+/// Describes the first checkpoint with other packets than the recording. The recording numbers its
+/// blocks from 0, and the report numbers checkpoints from 1.
+fn describe(first: &Difference) -> String {
+    let Difference { block, first_input, from, recorded, sent } = *first;
+    let packets = if recorded == sent {
+        format!("both sent {sent} packets, but not with the same content")
+    } else {
+        format!("the recorded process sent {recorded} packets, and the replay sent {sent}")
+    };
+    let (checkpoint, from_s) = (block + 1, from.as_secs_f64());
+    format!(
+        "The first is checkpoint {checkpoint}, which begins after input {first_input}, at \
+         {from_s:.6} s: {packets}"
+    )
 }
 
 impl fmt::Display for Report<'_> {
@@ -175,5 +187,27 @@ impl fmt::Display for Report<'_> {
         )?;
         writeln!(f, "{:<12}{packets} packets, checked at {blocks} checkpoints", "sent")?;
         self.verdict(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_world::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_described_even_if_the_numbers_of_packets_are_equal() {
+        let from = Timestamp::ZERO;
+        let first = Difference { block: 0, first_input: 0, from, recorded: 500, sent: 500 };
+        let text = describe(&first);
+        assert!(
+            text.starts_with("The first is checkpoint 1, which begins after input 0"),
+            "{text}"
+        );
+        assert!(text.ends_with(": both sent 500 packets, but not with the same content"), "{text}");
+        let text = describe(&Difference { sent: 499, ..first });
+        let sent = ": the recorded process sent 500 packets, and the replay sent 499";
+        assert!(text.ends_with(sent), "{text}");
     }
 }
