@@ -13,7 +13,8 @@ pub struct Usage {
     pub cpu_s: f64,
     /// Duration of the run in seconds.
     pub wall_s: f64,
-    /// Datagrams that the kernel dropped because the receive buffers of our sockets were full.
+    /// Datagrams that the kernel dropped because the receive buffers of the agent's sockets were
+    /// full.
     pub socket_drops: u64,
     /// Datagrams that could not be sent.
     pub send_drops: u64,

@@ -46,7 +46,7 @@ fn nanos(cost: Duration) -> i64 {
 mod tests {
     use super::*;
 
-    /// Returns whether each of `steps` steps is an offer, `o`, or a service, `s`, and the time of
+    /// Returns the kinds of `steps` steps (`o` for an offer, `s` for a service), and the time of
     /// each kind.
     fn steps(steps: usize, offer: u64, serve: u64) -> (String, [u64; 2]) {
         let mut share = Share::default();

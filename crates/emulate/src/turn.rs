@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Time after which service ends in a turn, unless reading took longer. The real driver has the
-/// same limit.
+/// Maximum time for which a turn serves messages, unless it has read for longer. Then it serves for
+/// as long as it has read. The real driver has the same rule.
 const QUANTUM: Duration = Duration::from_micros(500);
 
 /// A turn of a server: it reads up to a number of datagrams from each buffer, and then serves
-/// messages. Service ends when no message waits, or after [`QUANTUM`], or after the time that
-/// reading took if that was longer. Interruptions count, so a server that is interrupted while it
-/// reads serves for longer.
+/// messages. It serves until no message waits. The maximum is [`QUANTUM`], or the time for which it
+/// has read if that was longer. Interruptions count, so a server that is interrupted while it reads
+/// serves for longer.
 #[derive(Debug)]
 pub(super) struct Turn {
     /// Maximum number of datagrams that the server reads in a turn from each buffer.

@@ -182,7 +182,7 @@ impl<M: Machine> Drive<M> {
         summary
     }
 
-    /// Runs one turn. Returns true if work is left.
+    /// Runs one turn. Returns whether work is left.
     fn turn<C: Core>(&mut self, core: &mut C, ready: Ready) -> io::Result<bool> {
         let began = self.machine.now();
         self.counters.turns.add(1);
@@ -298,7 +298,7 @@ impl<M: Machine> Drive<M> {
     }
 
     /// Passes send failures, messages that could not be handed off, and reports of the network to
-    /// the core. Returns true if more reports may wait.
+    /// the core. Returns whether more reports may wait.
     fn tell_failures<C: Core>(
         &mut self,
         core: &mut C,
@@ -343,7 +343,7 @@ impl<M: Machine> Drive<M> {
     }
 
     /// Serves until no message waits, but at most for a quantum, or for as long as this turn's
-    /// `reception` took if that was longer. Returns true if the time was over, so that messages may
+    /// `reception` took if that was longer. Returns whether the time was over, so that messages may
     /// still wait.
     fn serve<C: Core>(&mut self, core: &mut C, began: Timestamp, reception: Duration) -> bool {
         let until = began + self.limits.quantum.max(reception);

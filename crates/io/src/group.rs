@@ -161,7 +161,7 @@ impl Listener {
 
     /// Stops receiving new datagrams if other processes share the address. New datagrams then go to
     /// those processes. Datagrams that have arrived before can still be received, and the sockets
-    /// can still send. Returns true if the address is shared.
+    /// can still send. Returns whether the address is shared.
     ///
     /// # Errors
     /// Returns the error of connect(2).

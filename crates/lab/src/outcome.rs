@@ -321,7 +321,7 @@ mod tests {
         }]})
     }
 
-    /// A missing count must not be taken for 0, which is the best result for most counts.
+    /// A missing count must not count as 0, which is the best result for most counts.
     #[test]
     fn a_count_that_is_missing_is_an_error() {
         let lacks = |path: &str, name: &str| {

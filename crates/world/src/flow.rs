@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use crate::unit_enum;
 
 unit_enum! {
-    /// A transport protocol for SIP messages. The names are those in a Via header field (RFC 3261
-    /// §20.42, RFC 7118 §5.1).
+    /// A transport protocol for SIP messages. A Via header field uses these names (RFC 3261 §20.42,
+    /// RFC 7118 §5.1).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum Transport {
         /// Datagrams, RFC 3261 §18.

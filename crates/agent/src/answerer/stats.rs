@@ -61,9 +61,9 @@ pub struct AnswererStats {
     pub byes_unanswered: u64,
     /// Requests that intentionally got no response.
     pub ignored: u64,
-    /// Copies of INVITEs received.
+    /// Received retransmissions of INVITEs.
     pub invites_again: u64,
-    /// Copies of BYEs received after the BYE had been answered.
+    /// Received retransmissions of BYEs that had already been answered.
     pub byes_again: u64,
     /// OPTIONS, MESSAGE and REGISTER requests, and all requests in
     /// [`echo`](crate::AnswererConfig::echo) mode. They were answered with 200.

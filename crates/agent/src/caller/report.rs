@@ -183,8 +183,8 @@ impl fmt::Display for CallerReport {
             f,
             "own cost",
             format_args!(
-                "CPU {cpu_s:.2} s of {wall_s:.2} s, {:.1} µs a call; dropped by our sockets \
-                 {socket_drops}, unsent {send_drops}",
+                "CPU {cpu_s:.2} s of {wall_s:.2} s, {:.1} µs a call; datagrams lost at full \
+                 receive buffers {socket_drops}, not sent {send_drops}",
                 self.cpu_us_per_call
             ),
         )?;

@@ -140,7 +140,7 @@ pub struct Measured {
     /// Calls not started because too many calls were open
     /// ([`open_max`](crate::CallerConfig::open_max)) or held back.
     pub not_begun: u64,
-    /// Calls answered with 2xx while the caller was waiting.
+    /// Calls answered with 2xx before the caller gave up.
     pub set_up: u64,
     /// Calls set up within [`deadline`](crate::CallerConfig::deadline) of their intended time.
     pub set_up_in_time: u64,
@@ -209,7 +209,7 @@ pub struct CallerStats {
     pub open: u64,
     /// Open calls that are set up.
     pub talking: u64,
-    /// Calls answered with 2xx while the caller was waiting.
+    /// Calls answered with 2xx before the caller gave up.
     pub set_up: u64,
     /// Calls set up within [`deadline`](crate::CallerConfig::deadline) of their intended time.
     pub set_up_in_time: u64,
@@ -238,7 +238,8 @@ pub struct CallerStats {
     /// Messages that belong to none of our calls, and requests within our calls other than BYE and
     /// ACK.
     pub unexpected: u64,
-    /// Copies of messages that had already been answered, and messages of ended calls.
+    /// Received retransmissions of messages that had already been answered, and messages of ended
+    /// calls.
     pub late: u64,
     /// Packets that are not SIP.
     pub malformed: u64,

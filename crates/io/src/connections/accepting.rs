@@ -274,8 +274,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Returns whether a connection at each of these times in ms is late. All have waited too long,
-    /// except those at the times in `in_time`.
+    /// Returns, for each of these times in ms, whether a connection at this time is late. All
+    /// connections have waited too long, except those at the times in `in_time`.
     fn late(times: &[u32], in_time: &[u32]) -> Vec<bool> {
         let mut late = Late::default();
         let mut includes = |ms| late.includes(Timestamp::ZERO + ms * MS, !in_time.contains(&ms));

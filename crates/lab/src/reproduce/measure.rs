@@ -21,7 +21,7 @@ pub(super) const NEVER: f64 = 1e9;
 
 /// A measure of one run, or of all runs that differ only in their load.
 pub(super) struct Measure {
-    /// Name of the function for the measure in expressions.
+    /// The name by which expressions call the measure, such as `goodput`.
     pub name: &'static str,
     /// The function that calculates the measure from the results of runs.
     pub of: Of,

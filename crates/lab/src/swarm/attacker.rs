@@ -110,8 +110,8 @@ impl Attacker {
         Timestamp::ZERO + Duration::from_millis(self.begins_ms) + after
     }
 
-    /// Returns whether the attacker's rate and probability are within their ranges, and its start
-    /// and its duration at most a day.
+    /// Returns whether the attacker is possible: its rate and its probability are within their
+    /// ranges, it starts within the first day, and it sends for at most a day.
     pub(super) fn is_possible(&self) -> bool {
         (0.01..=1e6).contains(&self.rate_pps)
             && (0.0..=1.0).contains(&self.sees)

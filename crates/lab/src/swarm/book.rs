@@ -194,7 +194,7 @@ impl Instruments {
     }
 }
 
-/// Returns whether `backend` gets new calls.
+/// Returns the availability of `backend` for new calls at `now`.
 fn standing(backend: &Backend, now: Timestamp) -> Standing {
     match backend.state(now).0 {
         _ if backend.address().is_none() => Standing::OutOfService,

@@ -327,8 +327,8 @@ impl World {
         }
     }
 
-    /// Returns whether the back end in `absence` exists, and the time out of service starts within
-    /// a day and lasts at most a day.
+    /// Returns whether `absence` is possible in this world: its back end exists, it begins within
+    /// the first day, and it lasts at most a day.
     pub(super) fn can_lack(&self, absence: &OutOfService) -> bool {
         let OutOfService { proxy, behind, begins_ms, lasts_ms, .. } = *absence;
         let is_there = proxy < self.proxies.len() && behind < self.behind(proxy).len();

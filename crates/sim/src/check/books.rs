@@ -58,7 +58,7 @@ pub struct CallerBook {
     pub open: u64,
     /// Maximum number of open calls.
     pub open_max: u64,
-    /// Calls whose 2xx came while the caller was still waiting for it.
+    /// Calls whose 2xx came before the caller gave up.
     pub set_up: u64,
     /// Calls whose 2xx the caller could not use because it was malformed.
     pub malformed: u64,

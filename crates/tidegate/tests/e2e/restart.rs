@@ -64,7 +64,7 @@ fn every_bye_arrives_after(signal: Signal) {
     held.hang_up(200);
     let metrics = held.tidegate.metrics();
     assert!(metrics.sum("messages_received_total", &[("class", "bye")]) >= Held::CALLS.into());
-    assert_eq!(metrics.sum("backend_assigned_total", &[]), 0, "no BYE was taken for new");
+    assert_eq!(metrics.sum("backend_assigned_total", &[]), 0, "no BYE counted as a new request");
     metrics.assert_nothing_held();
     // A BYE at the wrong back end fails there, and the right back end misses it.
     for calls in held.callees.map(Sipp::finish) {

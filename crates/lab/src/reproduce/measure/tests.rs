@@ -288,7 +288,7 @@ fn a_timeline_has_the_time_at_full_load_and_what_follows() {
     assert!((measured("occupancy", &points) - 0.7).abs() < 1e-9);
 }
 
-/// The end of the run must not be taken for the end of the full load.
+/// The end of the run must not count as the end of the full load.
 #[test]
 fn a_processor_that_is_full_until_the_end_has_no_time_at_full_load() {
     let time = |last: f64| {

@@ -69,7 +69,7 @@ impl Call {
         }
     }
 
-    /// Handles a packet that the caller sends. Returns true if the packet is a BYE that is sent at
+    /// Handles a packet that the caller sends. Returns whether the packet is a BYE that is sent at
     /// the same time at which the 2xx came. Such a BYE shows that the caller had lost patience
     /// before the 2xx, so that the call was not set up.
     ///

@@ -37,12 +37,12 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Kept::Transaction)]
     mode: Kept,
 
-    /// Number of rounds. The table shows the minimum, median and mean of all rounds. The
-    /// measurement in the paper has 10
+    /// Number of rounds. The table shows the minimum, median and mean of all rounds. Paper 000 uses
+    /// 10
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), default_value_t = 5)]
     rounds: u32,
 
-    /// Number of messages of each kind in a round. The measurement in the paper has 100,000
+    /// Number of messages of each kind in a round. Paper 000 uses 100,000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), default_value_t = 2000)]
     messages: u32,
 

@@ -179,7 +179,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let streams = run.usage.streams.map(|streams| streams.to_string()).unwrap_or_default();
     let _ = writeln!(
         anstream::stdout(),
-        "{stats}{streams}{:<16}CPU {:.2} s of {:.2} s{each}; dropped by our socket {}, unsent {}",
+        "{stats}{streams}{:<16}CPU {:.2} s of {:.2} s{each}; datagrams lost at full receive buffers \
+         {}, not sent {}",
         "own cost",
         run.usage.cpu_s,
         run.usage.wall_s,

@@ -65,8 +65,8 @@ impl Merged {
         Self { report, parts, precision }
     }
 
-    /// Returns whether no follower was lost, and one or more calls were offered and all of them
-    /// completed.
+    /// Returns whether the load succeeded: no follower was lost, and all offered calls (at least
+    /// one) completed.
     pub fn is_perfect(&self) -> bool {
         let is_complete =
             |part: &Part| matches!(part.outcome, Outcome::Done { is_complete: true, .. });
