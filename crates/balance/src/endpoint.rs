@@ -140,9 +140,9 @@ impl Named {
         self.generations().iter().rev().map(|&(_, ip)| SocketAddr::new(ip, self.port)).collect()
     }
 
-    /// Returns the address to which requests go for the server that sends from `source`, whose port
-    /// may be any: the stored address with the same IP address or, if there is none, the current
-    /// address. Returns `source` if the name has had no address yet.
+    /// Returns the address for requests to the server that sends from `source`. The port of
+    /// `source` does not matter. The result is the stored address with the same IP address or, if
+    /// there is none, the current address. Returns `source` if the name has had no address yet.
     pub fn address_behind(&self, source: SocketAddr) -> SocketAddr {
         let addresses = self.addresses();
         let is_at = |address: &&SocketAddr| address.ip().to_canonical() == source.ip();

@@ -1,11 +1,12 @@
 //! Limits of a back end on simultaneous calls and on requests a second.
 //!
-//! Limits are configured ([`Limits`]). In addition, Tidegate can learn a limit on the rate from the
-//! rejections of the back end ([`RateLearning`]), and, from the delay of the back end, a limit on
-//! the number of requests without a response ([`WindowLearning`]). All shards share the counts. A
-//! call is counted by compare-and-swap, so the number of calls never exceeds its limit. The use of
-//! the rate is one atomic word (`gcra`). The headroom of a back end is the number of calls that its
-//! limits still allow. The headroom of a pool is the sum over its back ends.
+//! Limits are configured ([`Limits`]). In addition, Tidegate can learn two limits. From the
+//! rejections of the back end it learns a limit on the rate ([`RateLearning`]). From the delay of
+//! the back end it learns a limit on the number of requests without a response
+//! ([`WindowLearning`]). All shards share the counts. A call is counted by compare-and-swap, so the
+//! number of calls never exceeds its limit. The use of the rate is one atomic word (`gcra`). The
+//! headroom of a back end is the number of calls that its limits still allow. The headroom of a
+//! pool is the sum over its back ends.
 //!
 //! Requests with priority may use a [reserve](Demand::Priority) that other requests may not use.
 

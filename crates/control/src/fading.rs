@@ -65,7 +65,7 @@ impl Observation {
     }
 }
 
-/// Returns the number of the period at `now`.
+/// Returns the number of the period that contains `now`.
 fn period_of(now: Timestamp) -> u64 {
     now.as_nanos() / PERIOD.as_nanos() as u64
 }

@@ -23,18 +23,17 @@
 //!   the level, where the level is at most the total. So a source below the level that repeats each
 //!   message up to ten times, because it gets no answer, is not heavy. A source that floods with
 //!   repetitions is heavy.
-//! - A source is not heavy if it sends less than half a percent of the rate at which the heaviest
-//!   source sends, or has sent in the last seconds, because dropping its messages would not end the
-//!   overload. So the messages of a small source are not dropped even if a flood prevents all
-//!   service.
+//! - A source is not heavy if its rate is below half a percent of the highest rate of any source in
+//!   the last seconds. Dropping its messages would not end the overload. So the messages of a small
+//!   source are not dropped even if a flood prevents all service.
 //! - A source stays heavy for two seconds after its rate was last too high.
 //! - A heavy source *floods with emergency calls* if it sends more than fifty INVITEs to an
 //!   emergency service a second over UDP, copies included, and also more than a quarter of the
 //!   messages that are read. Other emergency calls are not dropped, even if they come from a heavy
 //!   source. But the calls of such a flood would prevent all service, also for other emergency
 //!   calls. The limit must be exceeded by more than chance, even if the calls arrive at random. It
-//!   depends on the messages that are read, and not on all that arrive. Otherwise a flood of other
-//!   messages would raise the limit. A few datagrams with a forged address are no flood. Calls on
+//!   depends on the messages that are read. If it depended on all messages that arrive, a flood of
+//!   other messages would raise it. A few datagrams with a forged address are no flood. Calls on
 //!   streams do not count and are not dropped, because nobody can open a connection from the
 //!   address of another.
 //!
@@ -67,8 +66,8 @@ const EMERGENCY_MAX_CPS: f64 = 50.0;
 /// are read, because they leave room for other messages.
 const EMERGENCY_MAX_PART: f64 = 0.25;
 
-/// If the server could serve at least this part of all first messages that arrive, and no buffer
-/// overflows, no source is heavy because of its first messages: the rest may be the estimate of a
+/// If no buffer overflows, and the server could serve at least this part of all first messages that
+/// arrive, no source is heavy because of its first messages. The estimated rest may come from a
 /// flood that has ended. A source that floods with copies ([`COPIES_MAX`]) is heavy nevertheless.
 const ENOUGH: f64 = 0.9;
 
@@ -79,9 +78,9 @@ const ENOUGH_IF_LOST: f64 = 0.99;
 /// that is read.
 const LOST: f64 = 0.01;
 
-/// Upper limit for the messages of a correct sender, with all repetitions, as a multiple of its
-/// first messages: it sends an INVITE at most seven times (RFC 3261 §17.1.1.2), and a REGISTER at
-/// most eleven times (§17.1.2.2).
+/// Maximum number of messages of a correct sender, with all repetitions, for each first message.
+/// The sender sends an INVITE at most seven times (RFC 3261 §17.1.1.2), and a REGISTER at most
+/// eleven times (§17.1.2.2).
 const COPIES_MAX: f64 = 12.0;
 
 /// Multiples of the fair rate of a source, tried in this order. The first multiple at which

@@ -20,11 +20,11 @@
 //! number of counted sessions, not the mean length of these sessions. A message that ends a session
 //! counts only while a session is open.
 //!
-//! All values are smoothed. An interval without a counted session does not change them: its
-//! messages are added to those of the next interval, for at most ten intervals. μ starts at a
-//! configured rate, and L at 7 (INVITE, 100, 180, 200, ACK, BYE, 200). L is at least 2, and μ has a
-//! configured minimum. Otherwise a law could compute a window of 0 calls, admit no call, and never
-//! measure another value.
+//! All values are smoothed. An interval without a counted session does not change them. Its
+//! messages are added to the messages of the next interval, for at most ten intervals. μ starts at
+//! a configured rate, and L at 7 (INVITE, 100, 180, 200, ACK, BYE, 200). L is at least 2, and μ has
+//! a configured minimum. Otherwise a law could compute a window of 0 calls, admit no call, and
+//! never measure another value.
 //!
 //! Source: paper 002 §3.1, equation 1.
 

@@ -5,9 +5,9 @@
 //! would have rejected is served and takes time. Work that the shadow would have admitted may be
 //! rejected, and its callers try again. So the shadow is accurate while the two laws agree. The
 //! first decision in which they differ is still accurate. From then on, the shadow sees a server
-//! that it would have brought into another state. If the shadow is a law that holds the occupancy
-//! or the queue at a target, its admitted share drifts, because its decisions do not change the
-//! signals.
+//! that it would have brought into another state. The decisions of a shadow law do not change the
+//! signals. So if the shadow is a law that holds the occupancy or the queue at a target, its
+//! admitted share drifts.
 //!
 //! The fair shares of sources are no part of either decision: they decide only which sources get
 //! the admitted work.

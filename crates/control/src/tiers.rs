@@ -32,9 +32,9 @@
 //!
 //! τ is a tenth below the occupancy that the law in force aims at, if it aims at one, and at most
 //! [`occupancy_max`](TierSettings::occupancy_max). If τ were equal to the law's target, the law and
-//! the tiers would react to the same excess, and some calls would be rejected that can be served
-//! without state. If τ were higher, the law would keep ρ below τ, and `q` would never fall. A law
-//! that reads a delay trips only when the processor is full, which is later.
+//! the tiers would react to the same excess. Then calls that can be served without state would be
+//! rejected. If τ were higher, the law would keep ρ below τ, and `q` would never fall. A law that
+//! reads a delay trips only when the processor is full, which is later.
 //!
 //! # How it recovers
 //!

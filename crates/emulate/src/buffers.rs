@@ -55,8 +55,8 @@ impl Buffers {
         self.waiting(now) != [false; 2]
     }
 
-    /// Returns for each buffer whether a datagram that has arrived by `now` can be taken from it:
-    /// the buffer for ordinary datagrams, and the one for requests for new work.
+    /// Returns, for each buffer, whether a datagram that has arrived by `now` can be taken from it.
+    /// The first buffer is for ordinary datagrams, the second for requests for new work.
     pub(super) fn waiting(&self, now: Timestamp) -> [bool; 2] {
         [&self.ordinary, &self.new_work].map(|buffer| buffer.waits(now))
     }

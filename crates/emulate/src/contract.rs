@@ -74,9 +74,9 @@ impl<C: Core> Core for Host<C> {
 
     fn on_load(&mut self, now: Timestamp, _: Load) {
         self.advance(now);
-        // An idle core gets the reading before its next step or timer. Now would be too early: the
-        // core's time would advance to `now`, and a datagram that arrived before `now` and is read
-        // next would seem to arrive later.
+        // An idle core gets the reading before its next step or timer. A call at `now` would be too
+        // early: the core's time would advance to `now`, and a datagram that arrived before `now`
+        // and is read next would seem to arrive later.
         if self.processor.free_at() > now {
             self.enter(now);
         }

@@ -60,10 +60,10 @@
 //! datagram that does not fit is dropped and counted. Before the buffers, the host drops the
 //! datagrams that the core wants [shed](Core::poll_shedding), at no cost. It asks the core for
 //! these at each call of `on_load`. Offers come before services, so that the core can reject in
-//! time. But service gets half of the processor if it needs it: while datagrams and messages wait,
-//! up to 64 offers come first, and then services get as much time as these offers took. A driver of
-//! sockets alternates in about the same way. With a [batch](HostSettings::batch), the host works in
-//! turns, as such a driver does.
+//! time. But service gets half of the processor if it needs so much. While both datagrams and
+//! messages wait, up to 64 offers come first, and then services get as much time as these offers
+//! took. A driver of sockets alternates in about the same way. With a [batch](HostSettings::batch),
+//! the host works in turns, as such a driver does.
 //!
 //! # Known bias
 //!
@@ -147,9 +147,9 @@ impl<C: Core> Host<C> {
     /// Wraps `core` in a host.
     ///
     /// # Panics
-    /// Panics if `settings` has buffers without room, no cores, a quota that is impossible or for
-    /// several cores, a cost factor that is negative or not finite, or a background load that is
-    /// not at least 0 and below 1. Callers check their configuration before.
+    /// Panics if `settings` has buffers without room or no cores, if the quota is impossible or for
+    /// several cores, if the cost factor is negative or not finite, or if the background load is
+    /// negative or not below 1. Callers check their configuration before.
     pub fn new(core: C, settings: &HostSettings) -> Self {
         let buffers = Buffers::new(settings.split, settings.buffer_max, settings.buffer_bytes);
         let limits = settings.batch.map(|batch| buffers.limits(batch));

@@ -139,11 +139,11 @@ pub struct HostSettings {
     pub background: f64,
     /// Number of datagrams that the server reads before it serves, or `None`, the default, for the
     /// order that the [module](crate) describes. With a number the server works in turns: it reads
-    /// up to this number of datagrams, and then serves until nothing waits, at most for 500 µs, or
-    /// for as long as reading took if that was longer. If requests for new work have a buffer of
-    /// their own ([`split`](Self::split)), this number is for them, and the server reads up to 256
-    /// other datagrams before them. A server that handles each datagram before it reads the next
-    /// one has 1 and a single buffer.
+    /// up to this number of datagrams, and then serves until nothing waits. It serves for at most
+    /// 500 µs, or for as long as it has read if that was longer. If requests for new work have a
+    /// buffer of their own ([`split`](Self::split)), this number is for them, and the server reads
+    /// up to 256 other datagrams before them. A server that handles each datagram before it reads
+    /// the next one has 1 and a single buffer.
     pub batch: Option<usize>,
     /// Quota of processor time, or `None`, the default. It requires one core. The setting `stolen` of
     /// the disturbance has no effect with a quota.

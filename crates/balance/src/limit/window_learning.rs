@@ -14,9 +14,9 @@ pub(super) const GROWTH_MAX: f64 = 1.05;
 pub(super) const FALL_MAX: f64 = 0.5;
 /// Minimum size of a window, in requests.
 pub(super) const WINDOW_MIN: f64 = 10.0;
-/// A reduced window counts as without effect if it is at most the first share of its earlier size,
-/// and the delay, loss or share of retransmissions is still above the second share of its earlier
-/// value.
+/// The two shares that show that a smaller window has no effect. The window is at most the first
+/// share of its earlier size, and the delay, the loss or the share of retransmissions is still
+/// above the second share of its earlier value.
 const WITHOUT_EFFECT: (f64, f64) = (0.25, 0.7);
 
 /// Minimum number of responses in an interval. The interval waits for them for at most

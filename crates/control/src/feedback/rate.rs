@@ -12,13 +12,12 @@
 //! Only requests in sessions, ACKs and CANCELs fill the bucket beyond TAU2. So a request in a
 //! session is held back only if these requests alone have exceeded the rate by more than TAU3 −
 //! TAU2. If TAU2 = 10·T also applied to requests in sessions, senders would hold back BYEs although
-//! the rate has room for all of them: under a heavy load, new requests keep the bucket near TAU1,
-//! and from there a few more BYEs and ACKs than usual fill it. Besides, a server announces a rate
-//! for its new calls and for the requests in sessions, which it measures over [one
-//! second](FOLLOWS_S). If they suddenly become more frequent, the rate is too low until the server
-//! has measured them. And when the rate falls, the ACKs of calls that have begun still come. After
-//! an excess, new requests wait until the bucket has leaked to TAU1. So the long-term rate is the
-//! same.
+//! the rate has room for all of them. Under a heavy load, new requests keep the bucket near TAU1.
+//! From there, a few more BYEs and ACKs than usual fill it. Besides, a server announces a rate for
+//! its new calls and for the requests in sessions, which it measures over [one second](FOLLOWS_S).
+//! If they suddenly become more frequent, the rate is too low until the server has measured them.
+//! And when the rate falls, the ACKs of calls that have begun still come. After an excess, new
+//! requests wait until the bucket has leaked to TAU1. So the long-term rate is the same.
 //!
 //! If the server asks for another rate, the content of the bucket is scaled, so that it represents
 //! as many requests as before. In the RFC the content is a time, which does not change with the

@@ -26,12 +26,12 @@
 //! exceeded the capacity for one second. Before and after an overload, every peer is told that
 //! there is no restriction.
 //!
-//! **Policing.** If a peer takes part in overload control, and for 2 s sends more than a third and
-//! 3 requests a second above what its feedback allows, it is treated as if it did not take part.
-//! This lasts until it has obeyed for ten times as long. In the meantime it still gets its share if
-//! it obeys: the requests that it sends are compared with its share in each tick, and its original
-//! load is measured again. So a peer that was policed by mistake does not starve, and a peer that
-//! never obeys never gets more than its share.
+//! **Policing.** If a peer takes part in overload control, its feedback allows it a rate. If the
+//! peer exceeds this rate for 2 s by more than a third plus 3 requests a second, it is treated as
+//! if it did not take part. This lasts until it has obeyed for ten times as long. In the meantime
+//! it still gets its share if it obeys: the requests that it sends are compared with its share in
+//! each tick, and its original load is measured again. So a peer that was policed by mistake does
+//! not starve, and a peer that never obeys never gets more than its share.
 //!
 //! **Cold start.** A peer is told its share from its first tick on. **Known bias.** Under `rate`, a
 //! peer that uses its whole share does not show how much more it would send, unless it claims a

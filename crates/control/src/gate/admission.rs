@@ -404,9 +404,9 @@ impl Gate {
         self.shadow = Some(shadow);
     }
 
-    /// Returns whether a law that sets `control` does not judge the work of `sender`: a gate has
-    /// admitted it before, or the sender keeps within its share of this server and the law admits a
-    /// share of the new work, or all of it.
+    /// Returns whether the law leaves the work of `sender` unjudged under `control`. There are two
+    /// cases: a gate has admitted the work before, or the sender keeps within its share of this
+    /// server while the law admits a share of the new work, or all of it.
     fn exempts(&self, control: &Control, sender: &Sender, bucket: Bucket, class: u8) -> bool {
         let applies_share = || {
             let allowance = self.allowance_of(control, Some(bucket), class);

@@ -203,8 +203,9 @@ impl Measurements {
         [0, 1].map(|method| if all[method] >= 1.0 { 1.0 } else { aimed[method] })
     }
 
-    /// Returns, for each method, the largest part of the marks whose callers can all be rejected
-    /// in the part `budget` of the processor time, or served in the rest of it.
+    /// Returns, for each method, the largest part of the marks whose callers can all get a
+    /// response. Rejections take at most the part `budget` of the processor time, and service takes
+    /// the rest.
     fn passing_within(&self, budget: f64) -> [f64; 2] {
         let can_pass = self.can_pass(budget).min(self.ceiling);
         // Exempt packets must not use all the service and leave none to the other packets.

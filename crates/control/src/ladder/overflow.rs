@@ -1,5 +1,5 @@
-//! Estimates the part of the overflow of receive buffers that would be prevented if more work were
-//! dropped, and the number of messages that arrive for each one that is read.
+//! Estimates two values: the part of the overflow of receive buffers that more drops would prevent,
+//! and the number of messages that arrive for each message that is read.
 
 use std::time::Duration;
 

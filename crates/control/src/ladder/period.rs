@@ -10,8 +10,8 @@ const REJECTIONS: u64 = 10;
 pub struct Tally {
     /// Messages of all kinds that were read.
     pub messages: u64,
-    /// Messages that were read and are of the kind that the ladder drops: requests for new work,
-    /// and all others that cannot be distinguished from them without reading, including
+    /// Messages that were read and are of the kind that the ladder drops. These are requests for
+    /// new work, and messages that the kernel cannot distinguish from them, including
     /// retransmissions.
     pub asked: u64,
     /// The messages in `asked` that came through a buffer whose overflow counts as

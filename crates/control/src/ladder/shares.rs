@@ -3,15 +3,15 @@
 //! # Callers that come late
 //!
 //! If the share `p` of a method falls, retransmissions of callers that were dropped before pass.
-//! These callers have called during the last half minute, and send up to seven times as many packets
-//! as the new callers. New callers with the same marks cannot be distinguished from them. If the
-//! retransmissions were admitted like other packets, they would take the places of callers that are
-//! in time, and would count in the measured load. So packets whose marks were dropped until
-//! recently are *late*: the [gate](crate::Gate) admits them only while few others wait, and rejects
-//! them otherwise. The rejection ends their retransmissions. A mark that was dropped for a time is
-//! late for this time plus T1, and for at most 16 s (RFC 3261 §17.1.1.2: the pause before each copy
-//! is at most T1 longer than the time since the first copy). A REGISTER is late for at most 4 s,
-//! because its copies come at least every T2 (§17.1.2.2).
+//! These callers have called during the last half minute, and send up to seven times as many
+//! packets as the new callers. New callers with the same marks cannot be distinguished from them.
+//! If the retransmissions were admitted like other packets, they would take the places of callers
+//! that are in time, and would count in the measured load. So packets whose marks were dropped
+//! until recently are *late*: the [gate](crate::Gate) admits them only while few others wait, and
+//! rejects them otherwise. The rejection ends their retransmissions. After a mark was dropped for a
+//! time, it is late for this time plus T1. The maximum is 16 s. The reason is RFC 3261 §17.1.1.2:
+//! the pause before each copy is at most T1 longer than the time since the first copy. A REGISTER
+//! is late for at most 4 s, because its copies come at least every T2 (§17.1.2.2).
 //!
 //! `p` has 65 levels. Each level passes a tenth less than the level before. `p` rises at once to
 //! the required level if an eighth less should pass, and rejecting takes more than the budget,

@@ -130,8 +130,9 @@ mod tests {
         of_all.iter().for_each(|&wait| standing.record(is_datagram, wait * MS));
     }
 
-    /// Returns the state after one period of 100 ms for each list, in which datagrams were read
-    /// after these waits in ms, and the pace of the datagrams in the last period.
+    /// Returns the state after one period of 100 ms for each list, and the pace of the datagrams in
+    /// the last period. A list has the waits, in ms, after which the datagrams of its period were
+    /// read.
     fn after(periods: &[&[u32]]) -> (Standing, f64) {
         let mut standing = Standing::default();
         for waits in periods {

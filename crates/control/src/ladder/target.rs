@@ -18,13 +18,13 @@ const BACK_IF_TARGETED: f64 = 0.5;
 /// With [`BACK_IF_TARGETED`], at least this part of the messages that were served may pass.
 const PASSING_PER_SERVED: f64 = 0.75;
 
-/// If the sources that are not heavy send less than this part of the messages that were read, all
-/// messages that were served may pass: the calls of the heavy sources are then worth more than an
-/// earlier end of the overflow.
+/// If the sources that are not heavy send less than this part of the messages that were read, as
+/// many messages may pass as were served. The calls of the heavy sources are then worth more than
+/// an earlier end of the overflow.
 const FEW: f64 = 0.02;
 
-/// If more than this part of a period was idle, its overflow came from a standstill of the process
-/// and not from a flood, and is forgotten soon.
+/// If more than this part of a period was idle, the overflow of the period came from a standstill
+/// of the process, not from a flood. Such an overflow is soon forgotten.
 const STANDSTILL: f64 = 0.5;
 
 /// Messages a second above which the sources that are not heavy count as sending too.
@@ -74,11 +74,12 @@ impl Target {
     }
 
     /// Makes the ladder drop messages of all sources for a time, if the messages of the sources
-    /// that are not heavy were too many in several periods in a row. They are too many if they
-    /// exceed the `can_pass` messages a second that can be served or rejected, or if buffers
-    /// overflow and they are more than those of heavy sources. [Spared](super::Tally::spared)
-    /// messages are neither judged nor subtracted from `can_pass`. Otherwise a stranger could send
-    /// many of them, and so have the messages of all sources dropped.
+    /// that are not heavy were too many in several periods in a row. They are too many in two
+    /// cases: they exceed the `can_pass` messages a second that can be served or rejected, or
+    /// buffers overflow and they are more than the messages of heavy sources.
+    /// [Spared](super::Tally::spared) messages are neither judged nor subtracted from `can_pass`.
+    /// Otherwise a stranger could send many of them, and so have the messages of all sources
+    /// dropped.
     pub(super) fn judge(
         &mut self,
         now: Timestamp,

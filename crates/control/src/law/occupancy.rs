@@ -63,7 +63,7 @@ pub(crate) static ENTRY: Entry = Entry {
 /// of the new work is rejected, a measurement is taken at least every [`PATIENCE`].
 const REST: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
 
-/// An estimate of the occupancy over the last k measurements, smoothed.
+/// A smoothed estimate of the occupancy over the last `k` measurements.
 #[derive(Debug)]
 pub(super) struct Occupancy {
     target: f64,

@@ -63,16 +63,16 @@ static QUEUE_MAX: Param = Param::whole("queue_max", "calls", 800.0, 1, 1_000_000
     .doc("The number of calls that may wait. Further calls are rejected.");
 
 static K_PQ: Param = Param::real("k_pq", "1/s", 20.0, 0.0, 10_000.0)
-    .doc("Proportional gain of the controller of the time in the queue.");
+    .doc("Proportional gain of the queue-time controller.");
 
 static K_IQ: Param = Param::real("k_iq", "1/s²", 130.0, 0.0, 10_000.0)
-    .doc("Integral gain of the controller of the time in the queue.");
+    .doc("Integral gain of the queue-time controller.");
 
 static K_PC: Param = Param::real("k_pc", "1", 5.0, 0.0, 10_000.0)
-    .doc("Proportional gain of the controller of the occupancy.");
+    .doc("Proportional gain of the occupancy controller.");
 
 static K_IC: Param = Param::real("k_ic", "1/s", 5.0, 0.0, 10_000.0)
-    .doc("Integral gain of the controller of the occupancy.");
+    .doc("Integral gain of the occupancy controller.");
 
 static ADAPTIVE: Param = Param::whole("adaptive", "0 or 1", 1.0, 0, 1).doc(
     "1: the law divides `k_pc` and `k_ic` by the relative load (offered load divided by capacity). \

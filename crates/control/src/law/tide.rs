@@ -78,9 +78,9 @@
 //! At first D is `wait_max`, and all calls are admitted until calls have been taken or have waited
 //! for 0.1 s of occupied time. The start is the worst time to measure. A process starts with the
 //! calls that arrived before it ran, with cold caches, and often beside other processes. If other
-//! processes run for most of the tick of its first call, a limit that is learned from this call
-//! rejects further calls although the server has room for them. Each tick counts for at most 0.01 s
-//! here, so a stall does not end the cold start.
+//! processes run for most of the tick in which the first call is served, the limit that is learned
+//! from this call is too low. It rejects further calls although the server has room for them. Each
+//! tick counts for at most 0.01 s here, so a stall does not end the cold start.
 //!
 //! A flood of m times the capacity at the start admits 0.1·m s of work. The calls that cannot be
 //! served in time are rejected when their turn comes, because the rejections after the cold start
