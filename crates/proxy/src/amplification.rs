@@ -5,17 +5,17 @@
 //! three times as many bytes as the number of bytes they have received." SIP cannot be as strict.
 //! An INVITE is not retransmitted after a 100, so its response must be sent however long it is.
 //! Therefore the proxy always sends these responses of each transaction: the first of each kind of
-//! provisional response, and two final responses, normally the first and one retransmission. It
-//! sends all other responses (retransmissions, and responses of other branches of a fork) only up
-//! to `amplification_max` times the bytes received (3 by default), or if the address is verified or
-//! belongs to a back end or a trusted source.
+//! provisional response, and two final responses, normally the first and one retransmission. All
+//! other responses are retransmissions, and responses of other branches of a fork. It sends them up
+//! to `amplification_max` times the bytes received (3 by default). There is no such limit if the
+//! address is verified, or belongs to a back end or a trusted source.
 //!
-//! An address is verified by a message that only a receiver of a response could have sent. This is
-//! the ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK
-//! with the route token of the response. While an address is not verified, requests that a back end
-//! or a user sends to this address within the call, such as a BYE, are retransmitted only once.
-//! Back ends and users know the To-tag and the route token. They are trusted not to verify an
-//! address for a forger.
+//! An address is verified by a message that only a receiver of a response could have sent. There
+//! are two kinds: the ACK to a final response, with the To-tag that the responder has chosen, and
+//! an ACK or PRACK with the route token of the response. While an address is not verified, requests
+//! that a back end or a user sends to this address within the call, such as a BYE, are
+//! retransmitted only once. Back ends and users know the To-tag and the route token. They are
+//! trusted not to verify an address for a forger.
 //!
 //! Streams have no such limits, because a peer receives the messages sent on its connection.
 

@@ -36,8 +36,8 @@ pub(crate) struct Awaiting<'a> {
     pub(crate) lost: &'a mut Lost,
 }
 
-/// Serves a response: forwards it to the sender of the request, takes it as the response to a
-/// request of this proxy itself, drops it, or hands it off to another shard.
+/// Serves a response in one of four ways: forwards it to the sender of the request, processes it as
+/// the response to a request of this proxy itself, drops it, or hands it off to another shard.
 pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, received: Box<Received>) {
     step.routing.tiering.begin();
     match try_response(step, awaiting, &received) {

@@ -222,8 +222,8 @@ fn write_head(
     write_path(head, snapshot, from, request, plan)
 }
 
-/// Returns the address and the transport of the back end, of the user, or of the trusted source
-/// that calls a registered phone, with which a request may begin a dialog.
+/// Returns the address and the transport of the party with which a request may begin a dialog: a
+/// back end, a user, or a trusted source that calls a registered phone.
 fn backend_of(
     snapshot: &Snapshot,
     from: &Flow,

@@ -24,8 +24,8 @@ pub(crate) struct Step<'a> {
     pub(crate) shown: SourceEvidence,
     /// Pool to which the message was routed, or `None` if it was not routed yet.
     pub(crate) pool: Option<u16>,
-    /// Keyed hash of the request that a back end has challenged, if the message is a 401 or 407 by
-    /// which the back end asks the sender of that request for credentials.
+    /// If the message is a 401 or 407 by which a back end asks the sender of a request for
+    /// credentials, the keyed hash of that request.
     pub(crate) challenged: Option<u64>,
 }
 

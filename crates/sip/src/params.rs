@@ -106,9 +106,9 @@ impl<'a> Params<'a> {
         (!tag.is_empty() && run_of_words(&PLAIN_VALUE, tag) == tag.len()).then_some(Some(tag))
     }
 
-    /// Returns the text of the first parameter and the list after it, if the list begins with
-    /// `begin`, such as `;branch=`, and a non-empty value that is allowed in a
-    /// [plain](Self::is_plain) list.
+    /// If the list begins with `begin` (such as `;branch=`) and a non-empty value that is allowed
+    /// in a [plain](Self::is_plain) list, returns the text of this first parameter and the list
+    /// after it.
     #[inline(always)]
     pub(crate) fn split_plain<const N: usize>(&self, begin: &[u8; N]) -> Option<(&'a [u8], Self)> {
         let (value, rest) = Self::split_plain_text(self.text.strip_prefix(begin)?)?;
@@ -218,9 +218,9 @@ impl<'a> Params<'a> {
     }
 
     /// Returns whether a quote or an angle bracket is at a place where the grammar does not allow
-    /// it: in a name, in an unquoted value, or at the beginning of a quoted string that never ends
-    /// or is followed by other text. Then it is unclear where a parameter must be appended or
-    /// replaced.
+    /// it. Such places are a name, an unquoted value, and the beginning of a quoted string that
+    /// never ends or that other text follows. Then it is unclear where a parameter must be appended
+    /// or replaced.
     fn misquotes(&self) -> bool {
         let mut params = self.iter();
         let strays = |text| memchr3(b'"', b'<', b'>', text).is_some();

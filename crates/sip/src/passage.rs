@@ -38,7 +38,8 @@ pub struct Passage<'a> {
     pub sent_by: &'a [u8],
     /// True if a header line begins with `P-`, as the lines of RFC 3325 do.
     pub has_private: bool,
-    /// The branch of the first Via, which is the Via of the proxy itself, or `None` without one.
+    /// The branch of the first Via (the Via of the proxy itself), or `None` if this Via has no
+    /// branch.
     pub branch: Option<&'a [u8]>,
     /// The second Via, which determines the destination of the response, or `None` if there is
     /// none.
@@ -216,14 +217,14 @@ impl<'a> Passage<'a> {
         Some((tag_of(from)?, tag_of(to)?))
     }
 
-    /// Returns the value of a parameter of the first Via, which is the Via of the proxy itself, or
-    /// `None` if there is none.
+    /// Returns the value of a parameter of the first Via (the Via of the proxy itself), or `None`
+    /// if this Via does not have the parameter.
     pub fn own_param(&self, name: &str) -> Option<&'a [u8]> {
         Via::parse(self.own)?.params.param(name)?.value
     }
 
-    /// Returns the overload control parameters of the first Via, which is the Via of the proxy
-    /// itself, or `None` if there are none.
+    /// Returns the overload control parameters of the first Via (the Via of the proxy itself), or
+    /// `None` if this Via has none.
     pub fn overload_control(&self) -> Option<OverloadControl<'a>> {
         OverloadControl::in_via(self.own)
     }

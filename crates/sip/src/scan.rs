@@ -177,8 +177,9 @@ pub fn scan_ack(bytes: &[u8]) -> Option<AckScan<'_>> {
     }
 }
 
-/// Returns the branch of the first Via of a truncated request, as an ICMP error quotes it, or
-/// `None` if there is none or the text ends before the Via is complete.
+/// Returns the branch of the first Via of a truncated request, such as the request that an ICMP
+/// error quotes. Returns `None` if there is no branch, or if the text ends before the Via is
+/// complete.
 pub fn branch_in_quote(bytes: &[u8]) -> Option<&[u8]> {
     let (start, bytes, mut at, mut ends) = begin(bytes).ok()?;
     if !matches!(start, ScanStart::Request { .. }) {

@@ -234,8 +234,8 @@ impl KernelShed {
         is_due
     }
 
-    /// Writes into `shedding` the share of the requests of each method to drop, and the marks of
-    /// the requests whose copies are all dropped, whatever the share is.
+    /// Writes two things into `shedding`: for each method, the share of the requests to drop, and
+    /// the marks of the requests whose copies are all dropped, whatever the share is.
     pub(crate) fn fill(&self, shedding: &mut Shedding) {
         shedding.shares = DroppableMethod::ALL.map(|method| self.ladder.share(method));
         shedding.marks.clear();

@@ -51,11 +51,11 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns whether to drop a message that came on a stream, because it is an INVITE or a
-    /// REGISTER to which the share of drops or a mark ([`Shedding::drops_by_share`]) applies. The kernel
-    /// cannot drop single messages of a stream, so the proxy drops them after it has read them. A
-    /// client does not retransmit on a stream (RFC 3261 §17.1.1.2 and §17.1.2.2), so INVITEs of a
-    /// verified call are not dropped. A To-tag alone proves nothing, because anybody can write one.
+    /// Returns whether to drop a message that came on a stream: it is an INVITE or a REGISTER, and
+    /// the share of drops or a mark applies to it ([`Shedding::drops_by_share`]). The kernel cannot
+    /// drop single messages of a stream, so the proxy drops them after it has read them. A client
+    /// does not retransmit on a stream (RFC 3261 §17.1.1.2 and §17.1.2.2), so INVITEs of a verified
+    /// call are not dropped. A To-tag alone proves nothing, because anybody can write one.
     pub(crate) fn is_in_drop_share(&self, now: Timestamp, received: &Received) -> bool {
         let transport = received.flow.transport;
         let is_subject = transport != Transport::Udp && received.handoffs == 0;

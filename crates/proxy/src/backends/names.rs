@@ -250,8 +250,9 @@ impl Names {
     }
 }
 
-/// Returns the types of the address records by which the back ends of a pool can be reached: of the
-/// family of its listener, or of the listeners with its transport.
+/// Returns the types of the address records by which the back ends of a pool can be reached. Their
+/// families are the family of the pool's listener, or the families of the listeners with its
+/// transport.
 fn address_records(listeners: &[(Transport, RecordType)], pool: &PoolSettings) -> AddressRecords {
     let of_pool = listeners.get(pool.listener.unwrap_or_default()).or(listeners.first());
     let transport = pool.transport.or(of_pool.map(|&(transport, _)| transport));

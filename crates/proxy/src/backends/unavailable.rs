@@ -81,7 +81,7 @@ const OUT_OF_SERVICE: &str = "399 tidegate \"every back end is out of service\""
 const PAUSES: &str = "399 tidegate \"every back end has asked for a pause\"";
 const NO_ADDRESS: &str = "399 tidegate \"no back end has an address yet\"";
 const DOWN: &str = "399 tidegate \"every back end is down\"";
-const NOBODY: &str = "399 tidegate \"no back end may be given new requests\"";
+const NOBODY: &str = "399 tidegate \"no back end may get new requests\"";
 const NO_OTHER: &str = "399 tidegate \"there is no back end except the sender\"";
 
 #[cfg(test)]

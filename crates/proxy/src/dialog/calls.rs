@@ -223,9 +223,9 @@ impl Calls {
 
     /// Moves the call to another back end, together with its transaction of this identity, because
     /// the first back end does not serve it. The call is no longer counted at the first back end,
-    /// but its other transactions still are. Returns `false` if the call stays where it is: it is
-    /// already at `backend_ref`, it is established (the request only has the same Call-ID), or its
-    /// entry no longer exists.
+    /// but its other transactions still are. Returns `false` if the call stays at its back end.
+    /// There are three reasons: it is already at `backend_ref`, it is established (the request only
+    /// has the same Call-ID), or its entry no longer exists.
     pub(crate) fn move_to(
         &mut self,
         call: CallRef,

@@ -4,11 +4,11 @@
 //! Responses must return on the connection of their request (RFC 3261 §18.2.2), and no state of
 //! ours names it. The shard that forwards the request must also serve the responses, because its
 //! table contains the call. This shard may differ from the shard of the connection. Neither
-//! connection nor shard can be part of the branch: an INVITE, its copies and its CANCEL must have
-//! the same branch (§16.11), but a caller that has lost its connection sends the CANCEL on another
-//! connection, which another shard may have accepted. Other Via parameters are not compared when a
-//! request is matched to a transaction (§17.2.3). The value of `flow` has 22 characters (16 bytes):
-//! process, connection and shard, encrypted, and a MAC that covers the branch.
+//! connection nor shard can be part of the branch, because an INVITE, its copies and its CANCEL
+//! must have the same branch (§16.11). A caller that has lost its connection sends the CANCEL on
+//! another connection, which another shard may have accepted. Other Via parameters are not compared
+//! when a request is matched to a transaction (§17.2.3). The value of `flow` has 22 characters (16
+//! bytes): process, connection and shard, encrypted, and a MAC that covers the branch.
 
 use arrayvec::ArrayVec;
 use tidegate_world::ConnectionId;

@@ -115,7 +115,7 @@ pub(crate) struct PeerFlow {
     /// wildcard address.
     pub(crate) local: Option<IpAddr>,
     /// True if the peer counts as behind address translation: its Via named another address than
-    /// its source address, and it asked for `rport` or the address in the Via was a private one.
+    /// its source address, and in addition either asked for `rport` or named a private address.
     pub(crate) is_translated: bool,
     /// True if the peer asked for responses at its source port, over UDP, and its Via named another
     /// port.

@@ -83,8 +83,8 @@ pub(super) fn origin_and_target(
 /// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that header
 /// field value from the response and forward the result to the location indicated in the next Via
 /// header field value." The MAC in the branch proves more than the address: it proves that this
-/// proxy sent the request, and where its response goes. The identity and the tag of a branch that
-/// is still in the table also prove that this proxy sent the request: the identity is a keyed hash
+/// proxy sent the request, and where its response goes. If a branch is still in the table, its
+/// identity and its tag also prove that this proxy sent the request. The identity is a keyed hash
 /// of the received request, and the tag is a keyed hash that includes the target. In this case the
 /// response context determines where the response goes.
 pub(crate) fn request_origin(

@@ -12,9 +12,9 @@ use crate::network::{canonical, is_inside};
 use crate::snapshot::Snapshot;
 use crate::target::Target;
 
-/// Returns the flow of the party of a dialog that is neither a back end nor a user of ours: the
-/// sender of the request, or the target if a back end or a user of ours sends it, or if it is a
-/// registered phone.
+/// Returns the flow of the party of a dialog that is neither a back end nor a user of ours. This
+/// party is the sender of the request. If a back end or a user of ours sends the request, or if the
+/// target is a registered phone, the party is the target.
 pub(super) fn peer_of(
     snapshot: &Snapshot,
     from: &Flow,

@@ -174,12 +174,12 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
 /// Returns whether a request outside a dialog is new work for the limits of `backend_ref`, and so
 /// needs headroom.
 ///
-/// Two kinds of request are not new work: a retransmission, and a copy of the INVITE for which the
-/// call is counted at that back end (RFC 3261 §8.2.2.2). An INVITE is a retransmission if the entry
-/// of `call` has recorded it. Any other request is one if the gate says so, because the entry does
-/// not distinguish requests with one branch. Any
-/// other INVITE counts as one more call, because the call in the table is over, is not known, or is
-/// not counted (it leads from one back end to another).
+/// Two kinds of request are not new work. The first is a retransmission. An INVITE is one if the
+/// entry of `call` has recorded it. Any other request is one if the gate says so, because the entry
+/// does not distinguish requests with one branch. The second is a copy of the INVITE for which the
+/// call is counted at that back end (RFC 3261 §8.2.2.2). Any other INVITE counts as one more call,
+/// because the call in the table is over, is not known, or is not counted (it leads from one back
+/// end to another).
 ///
 /// RFC 3261 §16.3: "Notice that a proxy is not required to detect merged requests and MUST NOT
 /// treat merged requests as an error condition."

@@ -46,8 +46,8 @@ pub(super) fn branch_of(
     }
 }
 
-/// Returns the end of our Via for a request that came on a stream and leaves with this branch: the
-/// branch, and the parameter that names the connection and this shard. Returns `None` for a
+/// Returns the end of our Via for a request that came on a stream and leaves with this branch. This
+/// is the branch, and the parameter that names the connection and this shard. Returns `None` for a
 /// datagram, because its Via ends with the branch.
 pub(super) fn with_flow(
     snapshot: &Snapshot,

@@ -7,10 +7,10 @@
 //! statelessly forwarded the associated request previously)." A back end recognizes the CANCEL if
 //! its branch is that of the INVITE (§9.1, §17.2.3). Both kinds of our branches can be derived
 //! again from a CANCEL. The branch of a request without transaction needs only the key. The branch
-//! of a request with a transaction also needs the number of the process that made it, which is
-//! known for the previous process, and the number of the shard. A CANCEL on a stream may come to
-//! another shard than its INVITE. So it is sent with the branch of each shard, if there are not too
-//! many.
+//! of a request with a transaction also needs two numbers: the number of the process that made it,
+//! which is known for the previous process, and the number of the shard. A CANCEL on a stream may
+//! come to another shard than its INVITE. So it is sent with the branch of each shard, if there are
+//! not too many.
 //!
 //! A CANCEL goes to these targets:
 //!
@@ -79,9 +79,9 @@ const HEARD_MAX: usize = 4096;
 const ASKED_FOR: Duration = Duration::from_secs(32);
 
 /// The time after the start of a process during which it forwards CANCELs of requests that only the
-/// previous process knew, even without having seen a response to the request. A callee that rings
-/// for longer has sent a response in this time, and the response shows the back end and the branch
-/// of the request.
+/// previous process knew, even if it has seen no response to the request. A callee that rings for
+/// longer has sent a response in this time, and the response shows the back end and the branch of
+/// the request.
 const BEFORE_FOR: Duration = Duration::from_secs(300);
 
 /// Number of received copies of a CANCEL after which the proxy forwards the next negative response
@@ -304,8 +304,8 @@ fn may_be_of_another_shard(snapshot: &Snapshot, received: &Received, pool: u16) 
 
 /// Returns the back ends of a pool that may have the INVITE of a CANCEL: those that the policy
 /// selects for the INVITE. If the pool forks, or the selection does not depend on the request
-/// alone, returns up to [`COPIES_MAX`] back ends of the pool, or `None` if the previous process
-/// ended so long ago that this process would know the INVITE.
+/// alone, returns up to [`COPIES_MAX`] back ends of the pool. In this case, returns `None` if the
+/// previous process ended so long ago that this process would know the INVITE.
 fn lost_backend_refs(
     step: &mut Step<'_>,
     pool: u16,

@@ -35,9 +35,9 @@ use crate::transaction::large::over_tcp;
 /// than 3 minutes."
 pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
-/// The time without a response after which a request that may arrive twice is sent to the next
-/// address of its host name or the next contact of its user. By RFC 3263 §4.3 the next target would
-/// be tried when "timer B or timer F in RFC 3261 \[1\] fires". But a caller does not wait for 32 s.
+/// The time without a response after which a request that may arrive twice goes to the next address
+/// of its host name, or to the next contact of its user. By RFC 3263 §4.3 the next target would be
+/// tried when "timer B or timer F in RFC 3261 \[1\] fires". But a caller does not wait for 32 s.
 const NAMED_FAILOVER_AFTER: Duration = Duration::from_secs(4);
 
 /// Sends the request to one more target in a new client transaction.

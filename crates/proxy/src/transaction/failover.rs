@@ -73,9 +73,9 @@ pub(crate) fn try_after_silence(
 
 /// Returns whether a request with this method may go to another target although a silent target may
 /// have received it. An INVITE is cancelled at the silent target as soon as this target responds. A
-/// second REGISTER, OPTIONS or BYE changes nothing more. For any other request, silence may only
-/// mean that the server is slow, because many servers send no 100. A MESSAGE would arrive twice, and
-/// a SUBSCRIBE or a PUBLISH would leave state at both targets.
+/// second REGISTER, OPTIONS or BYE changes nothing more. For any other request, a missing response
+/// may only mean that the server is slow, because many servers send no 100. A MESSAGE would arrive
+/// twice, and a SUBSCRIBE or a PUBLISH would leave state at both targets.
 const fn may_arrive_twice(method: Method) -> bool {
     matches!(method, Method::Invite | Method::Register | Method::Options | Method::Bye)
 }
@@ -116,9 +116,9 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
 
 /// Sends the request of the branch at `index` again by UDP, because the back end refused a TCP
 /// connection. Returns whether the request was sent. The request is sent only if `is_large` of the
-/// branch is true, and it has no final response and is not cancelled. It is not sent if the back
-/// end only reads its connection too slowly, or if the connection ended after the request was sent,
-/// because the back end may have the request.
+/// branch is true, and it has no final response and is not cancelled. It is not sent in two cases,
+/// because the back end may have the request: the back end only reads its connection too slowly, or
+/// the connection ended after the request was sent.
 ///
 /// RFC 3261 §18.1.1: "If an element sends a request over TCP because of these message size
 /// constraints, and that request would have otherwise been sent over UDP, if the attempt to
@@ -267,8 +267,8 @@ fn has_other(step: &Step<'_>, context: &Context, live: &Live, pool: u16) -> bool
         })
 }
 
-/// Returns whether the request may fail over to a back end, which is given with its pool and its
-/// index in this pool, as far as the back end is up and has headroom.
+/// Returns whether the request may fail over to a back end, provided that the back end is up and
+/// has headroom. `pool` and `index` name the back end.
 fn may_have(
     now: Timestamp,
     snapshot: &Snapshot,

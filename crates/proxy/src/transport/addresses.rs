@@ -56,8 +56,8 @@ impl Addresses {
         self.backends.was_removed(now, address)
     }
 
-    /// Returns whether an address that comes from outside, such as from the DNS, may be a target:
-    /// it is not ours, belongs to one host, has a port, and a listener can reach it.
+    /// Returns whether an address from outside, such as from the DNS, may be a target: it is not
+    /// ours, it belongs to one host, it has a port, and a listener can reach it.
     pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
         let ip = address.ip().to_canonical();
         let is_own = |l: &Own| l.is_here(ip) && l.is_port(address.port());

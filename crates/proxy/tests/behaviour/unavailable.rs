@@ -82,7 +82,7 @@ fn no_retry_after_is_sent_for_states_without_a_known_end() {
     s.backends.backends().iter().for_each(|backend| backend.on_probe_failed(s.now, 1, None));
     assert_eq!(told(&mut s, "1"), warned("every back end is down", &[]));
     s.backends.backends()[0].set_admin_state(s.now, AdminState::Draining);
-    assert_eq!(told(&mut s, "2"), warned("no back end may be given new requests", &[]));
+    assert_eq!(told(&mut s, "2"), warned("no back end may get new requests", &[]));
     give_admin_state(&s, AdminState::Maintenance);
     assert_eq!(told(&mut s, "3"), warned("every back end is out of service", &[]));
     assert_eq!(rejected(&s), 3);

@@ -28,8 +28,8 @@ fn has_bracket(via: &[u8]) -> bool {
     false
 }
 
-/// Writes `message`, which begins with its start line, with changed overload control parameters:
-/// those of the first `kept` Vias stay, those of all other Vias are removed, and `feedback` is
+/// Writes `message` with changed overload control parameters. `message` begins with its start line.
+/// The first `kept` Vias keep their parameters, all other Vias lose them, and `feedback` is
 /// appended to the first Via. All other text is copied unchanged.
 ///
 /// Returns `false` if a Via violates the grammar. Then this Via and all Vias after it are copied

@@ -104,9 +104,9 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// Closes one connection if the limit on opened connections is nearly reached: an unused
-    /// connection for responses or to a stranger or, if there is none, the least recently used
-    /// opened connection, unless it was used within
+    /// Closes one connection if the limit on opened connections is nearly reached. Prefers an
+    /// unused connection for responses or to a stranger. If there is none, closes the least
+    /// recently used opened connection, unless it was used within
     /// [`yields_after`](crate::ConnectionLimits::yields_after).
     fn make_room(&mut self, now: Timestamp) {
         let spare = (self.limits.opened_max / SPARE_PART).max(1);

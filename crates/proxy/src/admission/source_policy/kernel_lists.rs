@@ -173,8 +173,9 @@ pub(super) fn list_banned<'a>(bans: impl Iterator<Item = &'a Ban>, banned: &mut 
 }
 
 /// Writes the networks of the largest of these floods into `unspared`. A network that `unspared`
-/// already contains keeps its place, unless another flood sends more than twice as much: the measured
-/// rates vary, and the kernel gets a new program for each change of `unspared`.
+/// already contains keeps its place, unless another flood sends more than twice as much. The
+/// reason: the measured rates vary, and the kernel gets a new program for each change of
+/// `unspared`.
 fn set_unspared(unspared: &mut Vec<Network>, floods: &[HeavySource]) {
     let rank = |flood: &HeavySource| {
         let is_listed = unspared.contains(&network_of_flood(flood));

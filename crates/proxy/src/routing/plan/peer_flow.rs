@@ -14,8 +14,9 @@ use crate::snapshot::Snapshot;
 use crate::target::Target;
 use crate::transport::addresses::Origin;
 
-/// Returns the flow to the other party of the dialog in which a back end sends a request, or `None`
-/// if the route token does not show that the dialog belongs to that back end.
+/// Returns the flow to the other party of a dialog, for a request that a back end sends in the
+/// dialog. Returns `None` if the route token does not show that the dialog belongs to that back
+/// end.
 pub(super) fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
     let &PlanInput { snapshot, received, request, ref routes, origin, is_removed, .. } = input;
     request.essentials.to_tag?;

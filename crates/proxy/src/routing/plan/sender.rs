@@ -17,10 +17,11 @@ use crate::transport::addresses::Origin;
 /// Returns the origin of the sender of a request, and whether the sender is a removed back end.
 /// `found` is the origin of the source address.
 ///
-/// A back end that was removed from the configuration counts as trusted if the route token of its
-/// request names its address, so that it can end its dialogs. Any other unknown source counts as
-/// the back end that its Via names, if there is one. The Via also distinguishes the back ends at
-/// one host on the connections that they have opened, because the ports of these are arbitrary.
+/// A removed back end (one that is no longer in the configuration) counts as trusted if the route
+/// token of its request names its address. So it can end its dialogs. Any other unknown source
+/// counts as the back end that its Via names, if there is one. The Via also distinguishes the back
+/// ends at one host on the connections that they have opened, because the ports of these are
+/// arbitrary.
 pub(super) fn origin_of_sender(
     now: Timestamp,
     snapshot: &Snapshot,
