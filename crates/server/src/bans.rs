@@ -19,7 +19,7 @@ static UNBANNED: Family = Family::counter(
 
 static UNKNOWN_TO_KERNEL: Family = Family::gauge(
     "bans_beyond_kernel",
-    "Banned IPv4 addresses without calls that are missing in the kernel's list because it is full",
+    "Banned IPv4 addresses that have no calls, and for which the kernel's list has no room",
 );
 
 /// Adds three metrics to `metrics`: the number of bans in force, the number of bans for which

@@ -17,8 +17,8 @@ static HEAVY: Family = Family::gauge(
 static DROPS_ALL: Family = Family::gauge(
     "kernel_drops_all",
     "1 while at least one shard makes the kernel drop INVITEs and REGISTERs of all sources that it \
-     does not spare. 0 while the kernel drops only those of heavy sources, or none. Drops because \
-     of bans do not count",
+     does not spare. 0 while the kernel drops only INVITEs and REGISTERs of heavy sources, or none. \
+     Drops because of bans do not count",
 );
 
 unit_enum! {

@@ -15,9 +15,9 @@ impl Rejections {
         Self(shards)
     }
 
-    /// Returns, as JSON, all recorded rejections (newest first), the number of rejections that were
-    /// not recorded because the list was being read, and the number of rejections for each reason,
-    /// including drops by the kernel. `now` is the current time.
+    /// Returns, as JSON, all recorded rejections (newest first). The JSON also has the number of
+    /// rejections that were not recorded because the list was being read, and the number of
+    /// rejections for each reason, including drops by the kernel. `now` is the current time.
     pub fn read(&self, now: Timestamp) -> Value {
         let reasons = ReplyReason::ALL[1..].iter().map(|&reason| self.reason(reason));
         json!({
@@ -49,9 +49,9 @@ impl Rejections {
         all.iter().map(|(shard, rejection)| one(*shard, rejection, now)).collect()
     }
 
-    /// Returns, as JSON like that of [`reason`](Self::reason), the number of INVITEs and REGISTERs
-    /// that the kernel dropped before Tidegate read them, or that Tidegate dropped after it had
-    /// read them from a stream.
+    /// Returns, as JSON, the number of INVITEs and REGISTERs that were dropped: by the kernel
+    /// before Tidegate read them, or by Tidegate after it had read them from a stream. The JSON has
+    /// the form of the result of [`reason`](Self::reason).
     fn in_kernel(&self) -> Value {
         json!({
             "name": "kernel",

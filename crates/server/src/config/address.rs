@@ -32,7 +32,7 @@ impl fmt::Display for HostPort {
 pub(super) fn listening(text: &str) -> Result<SocketAddr, Wrong> {
     let address = socket(text)?;
     if is_group(address.ip()) {
-        return Err("a multicast or broadcast address, not that of one machine".into());
+        return Err("a multicast or broadcast address, not the address of one machine".into());
     }
     Ok(address)
 }
@@ -153,7 +153,7 @@ fn reachable(address: SocketAddr) -> Result<(), Wrong> {
     if address.ip().is_unspecified() {
         Err("peers cannot send to the wildcard address".into())
     } else if is_group(address.ip()) {
-        Err("a multicast or broadcast address, not that of one machine".into())
+        Err("a multicast or broadcast address, not the address of one machine".into())
     } else if address.port() == 0 {
         Err("peers cannot send to port 0".into())
     } else {
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(label(listening("localhost:5060")), "a host name, not an IP address");
         assert_eq!(
             label(listening("255.255.255.255:5060")),
-            "a multicast or broadcast address, not that of one machine"
+            "a multicast or broadcast address, not the address of one machine"
         );
         assert_eq!(listening_or_off("off"), Ok(None));
     }

@@ -145,7 +145,7 @@ impl Report {
             [] => none.to_owned(),
             known => suggestion(near, known.iter().copied().map(in_quotes)),
         };
-        self.error(span, title, format!("there is no {kind} of this name"), help);
+        self.error(span, title, format!("there is no {kind} with this name"), help);
     }
 
     /// Reports an error that has no place in the file, because a table or key is missing.

@@ -227,11 +227,12 @@ impl Names {
     }
 
     /// Returns the name of a server of `domain`. `backend` is the entry of the domain in the
-    /// configuration. If the entry has a name of its own, the domain itself at `port` gets this
-    /// name, and any other server gets this name followed by host and port. Otherwise a server is
-    /// named by host and port. If the configuration already contains the new name, the name of the
-    /// entry is added in front. Therefore a name does not depend on the other servers of the
-    /// domain, and no two back ends have the same name.
+    /// configuration. If the entry has a name of its own, the server whose host is the domain and
+    /// whose port is `port` gets this name. Any other server gets this name followed by its host
+    /// and port. If the entry has no name of its own, a server is named by host and port. If the
+    /// configuration already contains the new name, the name of the entry is added in front.
+    /// Therefore a name does not depend on the other servers of the domain, and no two back ends
+    /// have the same name.
     fn of_server(
         &mut self,
         server: &Server,

@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(label("sip:10.0.0.1:0"), "peers cannot send to port 0");
         assert_eq!(
             label("sip:224.0.1.75"),
-            "a multicast or broadcast address, not that of one machine"
+            "a multicast or broadcast address, not the address of one machine"
         );
         assert_eq!(label("http://10.0.0.1"), "not a SIP URI");
     }

@@ -14,8 +14,9 @@ use super::pool;
 use super::tables::listen::ListenDraft;
 use super::tables::pool::NO_WEBSOCKETS;
 
-/// Reports back ends that are listeners of this process, and back ends that no listener can reach,
-/// or only listeners at which their responses could reach another instance.
+/// Reports three kinds of back ends: back ends that are listeners of this process, back ends that
+/// no listener can reach, and back ends that only shared listeners can reach. At a shared listener,
+/// their responses could reach another instance.
 pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &mut Report) {
     pools.iter().for_each(|pool| check_listener(pool, listeners, report));
     for pool in pools {

@@ -161,9 +161,9 @@ impl Keeper {
     /// Adds a new key to the key file, and sends the changed keys to the shards.
     ///
     /// # Errors
-    /// Returns an error when the clock shows a time before 2026, when the last key is not in use
-    /// yet, when an old key may still be needed, when the file cannot be changed, when another
-    /// process is changing it, or when the system gives no random bytes.
+    /// Returns an error in these cases: the clock shows a time before 2026, the last key is not in
+    /// use yet, an old key may still be needed, the file cannot be changed, another process is
+    /// changing it, or the system gives no random bytes.
     pub fn rotate(&self, now: UnixTime) -> Result<(), NotKept> {
         let mut state = self.state();
         self.rotate_in(&mut state, now)?;

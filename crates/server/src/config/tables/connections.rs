@@ -45,11 +45,12 @@ table! {
     /// Seconds in which a message must arrive completely after its first byte.
     message("message_seconds"): Duration = seconds(1..=3600), Default("30");
     /// Seconds without any message in either direction after which Tidegate closes a connection. A
-    /// keep-alive of the peer (RFC 5626 §4.4.1, a ping of a WebSocket) counts as a message, except on
-    /// a connection that Tidegate has opened to a peer that is neither a back end nor in `trust`.
-    /// If a call rings for longer than this without a message or a keep-alive, Tidegate closes the
-    /// connection of the caller. Over TLS or a WebSocket, the caller then gets no response. From
-    /// 222 on, a connection lasts at least as long as any transaction, as RFC 3261 §18 recommends.
+    /// keep-alive of the peer (RFC 5626 §4.4.1, a ping of a WebSocket) counts as a message. There
+    /// is one exception: connections that Tidegate has opened to a peer that is neither a back end
+    /// nor in `trust`. If a call rings for longer than this without a message or a keep-alive,
+    /// Tidegate closes the connection of the caller. Over TLS or a WebSocket, the caller then gets
+    /// no response. From 222 on, a connection lasts at least as long as any transaction, as RFC
+    /// 3261 §18 recommends.
     idle("idle_seconds"): Duration = seconds(32..=604_800), Default("3600");
     /// Seconds in which a peer must read what Tidegate is sending to it, once this is 64 KiB or
     /// more. Otherwise Tidegate closes the connection.

@@ -104,10 +104,11 @@ table! {
     }, Default("0");
     /// The number of INVITEs and REGISTERs that the server reads before it serves. With this key
     /// the server works in turns: it reads up to 256 other messages, then up to this number of
-    /// INVITEs and REGISTERs, and then serves for 500 µs or for as long as reading took. With
-    /// `queue = "fifo"` it reads up to this number of messages of any kind. A server that handles
-    /// each message before it reads the next one has 1 and `queue = "fifo"`.
-    batch: usize | None = Whole(1..=4096), Means("up to 64 messages, and then service gets as much processor time as reading");
+    /// INVITEs and REGISTERs, and then serves. It serves for at most 500 µs, or for as long as it
+    /// has read if that was longer. With `queue = "fifo"` it reads up to this number of messages of
+    /// any kind. A server that handles each message before it reads the next one has 1 and `queue =
+    /// "fifo"`.
+    batch: usize | None = Whole(1..=4096), Means("reading and serving get the same processor time while both kinds of message wait, and at most 64 messages are read in a row");
     /// With `queue = "fifo"`: this key is used instead of `batch`. All messages then wait in one
     /// receive buffer.
     batch_fifo: usize | None = Whole(1..=4096), Means("the value of `batch`");

@@ -75,10 +75,11 @@ keys! {
         reserved: &[],
     }, Default("\"provider\"");
     /// The senders that share the capacity. `port`: each address and port is a peer with its own
-    /// share. This is the scope that RFC 7339 §5.4 defines. `host`: all ports of an address, or of
-    /// a /64 of IPv6, have one share together, and each port gets a part of it in proportion to its
-    /// load. A server chooses its ports itself, so with `port` a server that sends from several
-    /// ports gets several shares. Do not use `host` if several servers send from one address.
+    /// share. This is the scope that RFC 7339 §5.4 defines. `host`: all ports of an IPv4 address,
+    /// or of an IPv6 /64, share one part of the capacity. Each port gets a part of this in
+    /// proportion to its load. A server chooses its ports itself, so with `port` a server that
+    /// sends from several ports gets several shares. Do not use `host` if several servers send from
+    /// one address.
     key "share_by" (shares_by_host) = Choice {
         words: &[("port", false), ("host", true)],
         reserved: &[],

@@ -51,21 +51,21 @@ const TRANSPORTS: &[(&str, Transport)] = &[
 static FOR_DATAGRAMS: Only<ListenDraft> = Only {
     by: "transport",
     when: |listen| listen.transport.as_ref().is_none_or(|by| *by.get_ref() == Transport::Udp),
-    why: "a listener for connections does not use it",
+    why: "a listener for connections does not use this key",
     instead: "write `transport = \"udp\"`",
 };
 
 static FOR_TLS: Only<ListenDraft> = Only {
     by: "transport",
     when: |listen| listen.transport.as_ref().is_some_and(|by| by.get_ref().is_secure()),
-    why: "a listener without TLS does not use it",
+    why: "a listener without TLS does not use this key",
     instead: "write `transport = \"tls\"` or `\"wss\"`",
 };
 
 static FOR_WEBSOCKETS: Only<ListenDraft> = Only {
     by: "transport",
     when: |listen| listen.transport.as_ref().is_some_and(|by| by.get_ref().is_websocket()),
-    why: "a listener without WebSockets does not use it",
+    why: "a listener without WebSockets does not use this key",
     instead: "write `transport = \"wss\"` or `\"ws\"`",
 };
 

@@ -192,14 +192,14 @@ keys! {
     /// all retransmissions. It also drops INVITEs within calls, and requests that Tidegate would
     /// have admitted. With `fair` (see `[overload.sources]`) it drops only requests of the sources
     /// that cause the overload. The kernel spares calls to `urn:service:sos`, except those of a
-    /// source that floods with them. It also spares up to 64 networks: those that may claim
-    /// priority, back ends and their `sources`, and those that are in `never_ban`, have a weight or
-    /// are in `peers` of `[overload.feedback]`. `auto`: like `kernel`, but while rejecting takes more than half of `rejecting_max`, Tidegate
-    /// pads each 503 to a multiple of 256 bytes. Many 503s then have the same length, so that the
-    /// kernel sends them in batches. With `auto` the kernel drops nothing at an address that
-    /// several processes share. It also drops nothing with the law `none`. Of the INVITEs and
-    /// REGISTERs that arrive over TCP, TLS or a WebSocket, Tidegate itself drops the same share
-    /// after it has read them, but no INVITE within a call.
+    /// source that floods with them. It also spares up to 64 networks: networks that may claim
+    /// priority, back ends and their `sources`, networks in `never_ban`, networks with a weight,
+    /// and `peers` of `[overload.feedback]`. `auto`: like `kernel`, but while rejecting takes more
+    /// than half of `rejecting_max`, Tidegate pads each 503 to a multiple of 256 bytes. Many 503s
+    /// then have the same length, so that the kernel sends them in batches. With `auto` the kernel
+    /// drops nothing at an address that several processes share. It also drops nothing with the law
+    /// `none`. Of the INVITEs and REGISTERs that arrive over TCP, TLS or a WebSocket, Tidegate
+    /// itself drops the same share after it has read them, but no INVITE within a call.
     key "disposal" (disposal) = Choice {
         words: &[
             ("auto", Disposal::Auto),

@@ -19,7 +19,7 @@ use crate::config::tables::tls::{POOL_TLS, PoolTls};
 use crate::config::word;
 
 /// The reason why a key for transactions has no effect. [`KEEP_THEM`] is the remedy.
-pub(in crate::config) const STATELESS: &str = "a pool without transactions does not use it";
+pub(in crate::config) const STATELESS: &str = "a pool without transactions does not use this key";
 pub(in crate::config) const KEEP_THEM: &str = "write another `mode` than `\"stateless\"`";
 
 /// The reason why a listener for WebSockets reaches no back end.

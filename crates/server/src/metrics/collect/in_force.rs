@@ -12,8 +12,8 @@ static LAW: Family = Family::gauge("overload_law", "Always 1. The label names th
 static SHADOW: Family = Family::gauge("shadow_law", "Always 1. The label names the shadow law");
 static COMMANDS: Family = Family::counter(
     "commands",
-    "Commands of operators (changes of laws, states of back ends, ends of bans, and reloads), by \
-     whether the shard applied the command. Each shard counts each command. New keys do not count",
+    "Commands of operators (changes of laws, states of back ends, ends of bans, and reloads), \
+     applied or not applied by the shard. Each shard counts each command. New keys do not count",
 );
 static ALLOWANCE: Family = Family::gauge(
     "shadow_allowance",

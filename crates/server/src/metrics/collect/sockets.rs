@@ -51,9 +51,8 @@ static LIMITED: Family = Family::counter(
     "Turns of the shard's loop that reached \
                                                            a limit, by limit",
 );
-static TIME: Family =
-    Family::counter("shard_time", "Wall time of a shard, by whether it was busy or idle")
-        .in_unit(Unit::Seconds);
+static TIME: Family = Family::counter("shard_time", "Wall time of a shard, by state: busy or idle")
+    .in_unit(Unit::Seconds);
 
 static ALONE: [Number<Counters>; 21] = [
     Number::counter("udp_sent", "Datagrams sent", |c| c.sent.get().into()),

@@ -27,8 +27,8 @@ static COST: Family = Family::gauge(
 )
 .in_unit(Unit::Seconds);
 
-/// Adds the metrics of one shard: the work routed in each tier, and, if pools of the shard have the
-/// mode `adaptive`, the share of calls with transactions and the cost of a call in each tier.
+/// Adds the metrics of one shard: the work routed in each tier. If pools of the shard have the mode
+/// `adaptive`, also adds the share of calls with transactions and the cost of a call in each tier.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let gauges = &counters.overload;
     for tier in Tier::ALL {
