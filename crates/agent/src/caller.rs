@@ -192,9 +192,10 @@ impl Caller {
         self.send(mark, hop, server, bytes);
     }
 
-    /// Sends a request to `hop`, the first hop of its route set. Sends the request to `server` if
-    /// `hop` is `None` or has another address family than the caller, and always over a WebSocket:
-    /// the connection leads to `server`, whatever address is in the route set.
+    /// Sends a request to `hop`, the first hop of its route set. Sends the request to `server`
+    /// instead in three cases: `hop` is `None`, `hop` has another address family than the caller,
+    /// or the transport is a WebSocket. The connection of a WebSocket leads to `server`, whatever
+    /// address is in the route set.
     fn send(&mut self, mark: &Mark, hop: Option<SocketAddr>, server: SocketAddr, bytes: Buffer) {
         let CallerConfig { transport, local, .. } = self.config;
         let is_usable = |hop: &SocketAddr| hop.is_ipv4() == local.is_ipv4();

@@ -174,8 +174,8 @@ impl fmt::Display for StreamUsage {
         writeln!(f)?;
         writeln!(
             f,
-            "{:<16}sent {} messages, {} bytes; received {} messages, {} bytes; unsent {}, of these \
-             queue full {}",
+            "{:<16}sent {} messages, {} bytes; received {} messages, {} bytes; not sent {}, {} of \
+             them because the queue was full",
             "on connections",
             self.sent,
             self.sent_bytes,

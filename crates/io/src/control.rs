@@ -101,9 +101,9 @@ impl ControlMessages {
     /// by the kernel.
     pub(crate) unsafe fn read(header: &msghdr) -> Self {
         let mut notes = Self::default();
-        // SAFETY: as this function demands. CMSG_FIRSTHDR and CMSG_NXTHDR yield only
-        // messages that lie within the room, and the kernel writes each whole: one of
-        // a given level and type has at least the size of its structure.
+        // SAFETY: as this function demands. CMSG_FIRSTHDR and CMSG_NXTHDR yield only messages that
+        // lie within the room, and the kernel writes each message completely. So a message of a
+        // given level and type has at least the size of its structure.
         unsafe {
             let mut message = libc::CMSG_FIRSTHDR(header);
             while !message.is_null() {

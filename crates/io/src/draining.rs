@@ -51,8 +51,8 @@ pub(crate) struct Draining {
     until: Timestamp,
     /// Time at which the core is told to drain, if it has not been told yet.
     tell: Option<Timestamp>,
-    /// True if the addresses that the shard has left may still have unread datagrams, or if
-    /// connections that were accepted there may still have an unread first message.
+    /// True if there may still be unread datagrams at the addresses that the shard has left, or
+    /// unread first messages on connections that were accepted there.
     may_hold: bool,
 }
 

@@ -140,7 +140,7 @@ pub trait Outlet {
 /// A summary of the events on connections in one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamTurn {
-    /// Number of events.
+    /// Number of events on connections in this turn.
     pub events: usize,
     /// True if a limit was reached, so that more events or steps of handshakes may wait.
     pub is_limited: bool,

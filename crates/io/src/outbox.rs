@@ -252,9 +252,9 @@ fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocke
     matches!(known, Forming::Allowed | Forming::RefusedTo(_))
 }
 
-/// Returns what the error of a batch means: `None` if its datagrams would also fail one by one,
-/// `Some(true)` if the other batches of the socket may fail too, and `Some(false)` if the error
-/// concerns only this batch. In the last two cases the datagrams should be sent one by one.
+/// Returns the meaning of the error of a batch. `None`: its datagrams would also fail one by one.
+/// `Some(true)`: the other batches of the socket may fail too. `Some(false)`: the error concerns
+/// only this batch. In the last two cases the datagrams should be sent one by one.
 fn refuses_gso(code: i32) -> Option<bool> {
     match code {
         // EIO: the device computes no checksums. EINVAL has other causes too, such as port 0.

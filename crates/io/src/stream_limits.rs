@@ -11,12 +11,12 @@ pub struct StreamLimits {
     /// if very many connections arrive.
     pub accepts: usize,
     /// Maximum time for which a connection waits in the kernel's queue. The default is 200 ms, as
-    /// for a message in the gate. If for 100 ms all connections that are accepted have waited
-    /// longer, the shard closes the connections that have waited too long, because their peers
-    /// would get each response too late. It serves a connection nevertheless if its first message
-    /// belongs to a call in progress or is an emergency call, except over TLS and WebSockets. At
-    /// most half of the `accepts` of a turn are for such exceptions. After a shorter stall of the
-    /// process, all connections are served.
+    /// for a message in the gate. If all connections that the shard accepts within 100 ms have
+    /// waited longer, the shard closes the connections that have waited too long, because their
+    /// peers would get each response too late. It serves a connection nevertheless if its first
+    /// message belongs to a call in progress or is an emergency call, except over TLS and
+    /// WebSockets. At most half of the `accepts` of a turn are for such exceptions. After a shorter
+    /// stall of the process, all connections are served.
     pub accept_wait: Duration,
     /// The time for the handshakes of TLS and of a WebSocket with a peer that opened the
     /// connection. The default is 10 s.

@@ -122,8 +122,8 @@ pub struct Calibration {
 }
 
 /// Measures the CPU time of messages of each class on this machine. At the end of each run, calls
-/// `on_run` with the round, counted from 1, the name of the kind of calls, and the server's CPU
-/// time for one call, or for one dropped INVITE, in µs.
+/// `on_run` with three values: the round (counted from 1), the name of the kind of calls, and the
+/// server's CPU time for one call or one dropped INVITE, in µs.
 ///
 /// # Errors
 /// Returns an error if a socket or a thread cannot be created, or if the runs do not determine the

@@ -140,7 +140,7 @@ pub fn way(row: &Row) -> String {
     };
     let disposal = match row.variant.overload.disposal {
         Disposal::Reject => "",
-        Disposal::Drop => ", dropped in silence",
+        Disposal::Drop => ", dropped without a response",
         Disposal::Auto => ", dropped by the kernel if necessary",
         Disposal::Kernel => ", dropped by the kernel",
     };
@@ -250,8 +250,8 @@ mod tests {
         let expected = [
             "decided on arrival, queued by class, deadline (ms) 250",
             "decided on arrival, queued by class, deadline (ms) 500",
-            "decided on arrival, queued by class, dropped in silence, deadline (ms) 250",
-            "decided on arrival, queued by class, dropped in silence, deadline (ms) 500",
+            "decided on arrival, queued by class, dropped without a response, deadline (ms) 250",
+            "decided on arrival, queued by class, dropped without a response, deadline (ms) 500",
         ];
         assert_eq!(titles, expected);
         // A call costs 6 ms. A rejection costs 0.3 ms, and a drop 0.2 ms.

@@ -61,9 +61,9 @@ pub struct RelayCounts {
     /// Packets of clients that the relay dropped because it had no source address left for a new
     /// client.
     pub no_room: u64,
-    /// Packets that the relay dropped because they belong to no client: packets from the target to
-    /// `front`, and packets to an address in `backs` from another sender than the target or before
-    /// the address is in use.
+    /// Packets that the relay dropped because they belong to no client. These are packets from the
+    /// target to `front`, packets to an address in `backs` from another sender than the target, and
+    /// packets to such an address before it is in use.
     pub strays: u64,
     /// Packets that arrived while the relay was stopping.
     pub late: u64,

@@ -185,9 +185,9 @@ impl Pipe {
         self.acks.front().map(|ack| ack.0)
     }
 
-    /// Returns whether the driver must now tell the sender's core that it may send more: the
-    /// operating system has taken all bytes, and the core has handed out at least half a window
-    /// since it was last told.
+    /// Returns whether the driver must now tell the sender's core that it may send more. This is so
+    /// if the operating system has taken all bytes, and the core has handed out at least half a
+    /// window since it was last told.
     pub(crate) fn is_writable_due(&self) -> bool {
         self.taken == self.handed && self.handed - self.told >= STREAM_WINDOW as u64 / 2
     }

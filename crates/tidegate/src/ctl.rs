@@ -58,7 +58,7 @@ enum Command {
     Law(LawArgs),
     /// Show the latest rejections: caller, callee and reason
     Rejections,
-    /// Show a call: back end, state, age, source, and why it was rejected
+    /// Show a call: back end, state, age and source, or the reason why it was rejected
     Call {
         /// The Call-ID of the call
         call_id: String,

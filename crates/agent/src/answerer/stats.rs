@@ -8,7 +8,7 @@ use tidegate_world::add_fields;
 /// Counts of an answerer.
 ///
 /// When no call is open, `calls` is the sum of `overflowed`, `silent`, `unanswerable`,
-/// `unanswered`, `cancelled`, `rejected` and `answered`, and `answered` is the sum of `completed`,
+/// `unanswered`, `cancelled`, `rejected` and `answered`. Then `answered` is the sum of `completed`,
 /// `hung_up`, `not_acknowledged` and `forgotten`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererStats {

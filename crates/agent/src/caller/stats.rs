@@ -15,9 +15,9 @@ use crate::delays::Delays;
 pub enum Failure {
     /// No response to the INVITE in 64·T1 (timer B).
     Timeout,
-    /// The transport could not send the INVITE or the BYE, or there was no response to the INVITE in
-    /// 64·T1, and the transport reported a failed delivery on the connection of the call. Over UDP,
-    /// the failed delivery was to the address of the server.
+    /// The transport could not send the INVITE or the BYE. Calls also count here if the INVITE got
+    /// no response within 64·T1, and the transport reported a failed delivery on the connection of
+    /// the call. Over UDP, the failed delivery was to the address of the server.
     Transport(Cause),
     /// The INVITE was rejected with this status.
     Status(u16),

@@ -154,11 +154,11 @@ impl Connection {
     /// Sets the arrival time of the `count` bytes that were just read, and of the bytes left in the
     /// socket.
     ///
-    /// `received` is the time at which the kernel received the last of these bytes, but not before
-    /// the time at which the shard last found the socket empty: if segments arrive out of order,
-    /// the kernel can receive the end of a message long before its beginning, and reports the time
-    /// of the end. The present time would be too late, because a busy shard learns late that a
-    /// connection has bytes.
+    /// `received` is the time at which the kernel received the last of these bytes. If the shard
+    /// has found the socket empty since then, `received` is the later time. The reason: if segments
+    /// arrive out of order, the kernel can receive the end of a message long before its beginning,
+    /// and reports the time of the end. The present time would be too late, because a busy shard
+    /// learns late that a connection has bytes.
     ///
     /// The bytes left in the socket count as having arrived now, even if several further system
     /// calls are needed to read them. Otherwise the messages of a standing queue would seem to have

@@ -7,9 +7,9 @@ use tidegate_world::{CloseCause, ConnectionId, STREAM_WINDOW, Timestamp};
 use super::Connections;
 use crate::connection::{Connection, READ, State};
 
-/// Number of bytes that a connection may take without being closed to free memory. If half of the
-/// connection's share of the memory is less than this number, a power of two that is at most half
-/// of the share applies instead.
+/// Number of bytes that a connection may take without being closed to free memory. If this number
+/// exceeds half of the connection's share of the memory, the largest power of two that is at most
+/// half of the share applies instead.
 pub(super) const SMALL: usize = 2048;
 
 /// Minimum factor by which the field `small` of [`Connections`] grows. Smaller growth is ignored,

@@ -210,8 +210,9 @@ impl Comparison {
 }
 
 impl Compared {
-    /// Returns the cells of this row of the table: variant, swept conditions and load, then
-    /// simulated value, real value and error of the goodput, then the same three of the delay.
+    /// Returns the cells of this row of the table: variant, swept conditions and load; simulated
+    /// value, real value and error of the goodput; simulated value, real value and error of the
+    /// delay.
     pub fn cells(&self) -> Vec<String> {
         let mut cells = vec![self.variant.clone(), swept(&self.swept), self.load.to_string()];
         let Pair { sim, real } = self.goodput;

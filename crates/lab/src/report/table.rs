@@ -138,14 +138,18 @@ pub(super) fn results(experiment: &Experiment) -> Table {
             "bound",
             "greatest possible goodput at the mean load of the measured time ÷ capacity",
         ),
-        number("of bound, %", "goodput ÷ bound at the load the run was offered"),
+        number("of bound, %", "goodput ÷ bound at the load that was offered in the run"),
         number("rejected, %", "calls rejected ÷ calls offered"),
         number("resent", "INVITEs sent again ÷ INVITEs sent first"),
         number("p50, ms", "half of the calls were set up within"),
         number("p99, ms", "99 % of the calls were set up within"),
     ]);
     head.extend(recovers.then(|| {
-        number("back after, s", "from the end of the overload, of the runs in which it was back")
+        number(
+            "back after, s",
+            "time from the end of the overload until the goodput was back, in the runs in which it \
+             came back",
+        )
     }));
     head.extend([
         number("runs", "runs of this row"),

@@ -165,7 +165,7 @@ pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> 
 /// Returns the settings from which the checkers compute the counts that a proxy must have. Returns
 /// `None` unless the proxy handles each packet immediately and its transaction table has room for
 /// all requests. If the table were full, the proxy would forward in-dialog requests without a
-/// transaction and not retransmit them, which the checkers' model of a proxy does not cover.
+/// transaction, and would not retransmit them. The checkers' model of a proxy does not cover this.
 pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;

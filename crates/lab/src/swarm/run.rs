@@ -21,9 +21,9 @@ use super::world::{Names, Place, Streams, World, address, host};
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_AFTERWARDS: Duration = Duration::from_secs(60);
 
-/// Longest time from the last call until all timers have ended: patience, ringing and talking (at
-/// most 15 minutes each), the idle time of the call table (3 hours by default), Timer C and the
-/// timers that follow it.
+/// Longest time from the last call until all timers have ended. It includes patience, ringing and
+/// talking (at most 15 minutes each), the idle time of the call table (3 hours by default), Timer
+/// C, and the timers that follow Timer C.
 const SETTLES_WITHIN: Duration = Duration::from_secs(4 * 3600);
 
 /// Name in findings for a core that panics.

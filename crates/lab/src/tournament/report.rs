@@ -37,31 +37,31 @@ pub(super) fn page(results: &Results) -> String {
         ),
         (
             "Settled after, s",
-            "Mean of the runs that settled, with their number if not all did: from the last rise of \
-             the load above the capacity until the goodput was 90 % of its bound for 2 s; on the \
-             same path",
+            "Time from the last rise of the load above the capacity until the goodput was 90 % of \
+             its bound for 2 s. Mean of the runs that settled, with their number if some did not; \
+             on the same path",
             settled(results),
         ),
         (
             "Rejected early, %",
-            "Calls that were rejected although the processor had idle time within the last 0.1 s, of \
-             those offered; on the same path",
+            "Share of the offered calls that were rejected although the processor had idle time \
+             within the last 0.1 s; on the same path",
             same(100.0, 2, |cell| Some(cell.early)),
         ),
         (
             "Fairness",
-            "Jain's index of the parts of their calls that the sources set up in time, if each source \
-             offered at least 20 calls; on the same path",
+            "Jain's index of the sources' shares of calls set up in time, if each source offered at \
+             least 20 calls; on the same path",
             same(1.0, 3, |cell| cell.fairness),
         ),
         (
             "Calls of the trunk set up in time, %",
-            "Of the calls that the trunk offered; on the same path",
+            "Share of the calls that the trunk offered; on the same path",
             same(100.0, 1, |cell| cell.trunk),
         ),
         (
             "Calls of the small sources set up in time, %",
-            "Of the calls that all other sources offered together; on the same path",
+            "Share of the calls that all other sources offered together; on the same path",
             same(100.0, 1, |cell| cell.others),
         ),
     ] {

@@ -1,8 +1,9 @@
 //! `exclusion`: a back end that answers well-behaved callers is not excluded.
 //!
-//! Attackers can make a back end reject requests (a 503 with a Retry-After of an hour) or fall
-//! silent, and can forge packets in its name (ICMP, responses). This checker sees in the packets
-//! how the back end treats callers and probes. There is *evidence* against a back end in two cases:
+//! Attackers can cause a back end to reject requests (a 503 with a Retry-After of an hour) or to
+//! send no response. They can also forge packets in its name (ICMP, responses). This checker sees
+//! in the packets how the back end treats callers and probes. There is *evidence* against a back
+//! end in two cases:
 //!
 //! - A caller's request or a probe that the proxy has sent to the back end gets a 5xx, or no
 //!   response for some time.

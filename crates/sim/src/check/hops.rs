@@ -77,12 +77,12 @@ pub(super) struct Hops {
     /// with which the INVITE came.
     rejected: Recent<(NodeId, u64), Vec<Option<u64>>>,
     /// The INVITEs that a stateless proxy has forwarded, by the Via with which they came.
-    given: Recent<(NodeId, u64), Given>,
+    given: Recent<(NodeId, u64), ForwardedInvite>,
 }
 
-/// An INVITE forwarded by a proxy without transactions.
+/// An INVITE that a stateless proxy has forwarded.
 #[derive(Debug, Default)]
-struct Given {
+struct ForwardedInvite {
     from: Option<SocketAddr>,
     /// The branches with which the INVITE was forwarded.
     branches: Vec<u64>,

@@ -4,10 +4,10 @@
 //! The counts that a policy uses are leases in a call table that is built to be fast. The checker
 //! compares these counts with a model that is built to be simple ([`model`]). The model is a map of
 //! calls, each with a map of transactions. It is derived only from the packets that the balancer
-//! gets and sends. Whenever the books are checked, the calls and the work that the balancer counts
-//! for each back end must equal those of the model, and so must its number of open transactions.
-//! This holds through losses, copies, failovers, forks, and crashes of back ends. After a fault,
-//! different nodes know different facts. The model uses only the facts that the balancer can know.
+//! gets and sends. Whenever the books are checked, three counts of the balancer for each back end
+//! must equal the counts of the model: the calls, the work and the open transactions. This holds
+//! through losses, copies, failovers, forks, and crashes of back ends. After a fault, different
+//! nodes know different facts. The model uses only the facts that the balancer can know.
 //!
 //! This is asserted for balancers that are [declared](super::Checkers::balances): those that handle
 //! each packet at once, so that all received packets are counted. It is not asserted

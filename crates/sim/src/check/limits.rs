@@ -11,9 +11,9 @@
 //!   as the rate allows in a tenth of a second, and at least two.
 //! - `calls_max`: the number of calls that a back end really has and got from this proxy does not
 //!   exceed its limit. A call starts when the proxy gets the 2xx. It ends when the proxy forwards a
-//!   BYE whose tags are those of the call (§15: a BYE that matches no dialog ends none), or by the
-//!   idle time. So a call counts only during the time in which the proxy can know of it, and a BYE
-//!   with a wrong To-tag ends no call.
+//!   BYE with the tags of the call (§15: a BYE that matches no dialog ends none), or after the idle
+//!   time. So a call counts only during the time in which the proxy can know of it, and a BYE with
+//!   a wrong To-tag ends no call.
 //! - Every forwarded new INVITE was admitted: the number of forwarded INVITEs is at most the number
 //!   that the gate has counted. So they evaded neither the law nor the limits of sources. A gate
 //!   shows its count a moment later ([`SHOWN_WITHIN`]), so the INVITEs forwarded until one check

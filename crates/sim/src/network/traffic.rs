@@ -217,10 +217,10 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Tells the core at an end that it may send more on a connection, if the core must be told
-    /// now: the simulated operating system has taken all bytes that the core has handed out, and
-    /// the core has handed out at least half a [`STREAM_WINDOW`](tidegate_world::STREAM_WINDOW)
-    /// since it was last told.
+    /// Tells the core at an end that it may send more on a connection. Does so only if the
+    /// simulated operating system has taken all bytes that the core has handed out, and the core
+    /// has handed out at least half a [`STREAM_WINDOW`](tidegate_world::STREAM_WINDOW) since it was
+    /// last told.
     fn tell_writable(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let End { state, node, flow, .. } = *connection.end(side);

@@ -42,7 +42,7 @@ pub(super) struct Calls {
     pub arrived: u64,
     /// Retransmissions among the arrived INVITEs.
     pub repeated: u64,
-    /// INVITEs among the arrived ones that the kernel dropped unread.
+    /// Arrived INVITEs that the kernel dropped before Tidegate read them.
     pub in_kernel: u64,
     /// The arrivals that are neither retransmissions nor dropped by the kernel: calls, each counted
     /// once.

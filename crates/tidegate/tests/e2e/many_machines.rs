@@ -190,7 +190,7 @@ fn a_leader_reports_why_a_follower_does_not_follow() {
     };
 
     let stranger = Follower::start(&stage, "from", &["--from", "192.0.2.1,192.0.2.2"]);
-    let why = "it takes no plans from 127.0.0.1: start it with --from 127.0.0.1";
+    let why = "the follower takes no plans from 127.0.0.1: start it with --from 127.0.0.1";
     assert_rejected(stranger.address, &plan, why);
 
     let taken = TcpListener::bind((stage.ip(), 0)).unwrap();
@@ -256,7 +256,7 @@ fn followers_stop_with_their_leader() {
     let mut leader = lead_endless("interrupted");
     let (status, text) = run(lead(&[follower.address]).args(endless));
     assert_eq!(status, Some(2), "{text}");
-    assert!(text.contains("it works for another leader"), "{text}");
+    assert!(text.contains("the follower works for another leader"), "{text}");
     leader.signal(Signal::INT);
     assert_eq!(leader.exit().code(), Some(1), "{}", leader.log());
     let log = leader.log();

@@ -20,8 +20,8 @@ use tidegate::trouble::Trouble;
 /// thesis on single-class and simplified multi-class overload control (`docs/papers.md`).
 const PART: f64 = 0.9;
 
-/// Measure the cost of each kind of message, accepted, rejected and dropped, with and without a
-/// law's measurements
+/// Measure the cost of each kind of message (accepted, rejected or dropped), with and without the
+/// measurements of a law
 ///
 /// The command repeats §6.1 of paper 000, a thesis on single-class and simplified multi-class
 /// overload control in a SIP server (docs/papers.md). The server has no law, a law that measures

@@ -138,7 +138,7 @@ fn hunt_seeds(args: &Args) -> Result<ExitCode, Trouble> {
         Progress::Impossible(seed, wrong) => {
             let _ = writeln!(
                 anstream::stderr(),
-                "the world of seed {seed} cannot be run, because of an error in its generator: \
+                "seed {seed} gives an invalid world, which is an error of the generator: \
                  {wrong}"
             );
         }

@@ -136,7 +136,7 @@ fn a_follower_waits_for_the_plan_of_a_leader_and_rejects_others() {
         stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).ok()?;
-        line.contains("it works for another leader").then_some(())
+        line.contains("the follower works for another leader").then_some(())
     });
     // This is longer than a follower waits for any other message.
     thread::sleep(Duration::from_secs(11));

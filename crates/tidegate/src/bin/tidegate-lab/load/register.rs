@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     users: u32,
 
-    /// Seconds for which each registration is requested
+    /// Expires of each REGISTER, in seconds
     #[arg(long, value_name = "S", default_value_t = 3600)]
     expires: u32,
 

@@ -74,17 +74,19 @@ impl Entrance {
             self.tell_rejected(peer);
             return reject(
                 &stream,
-                format!("it takes no plans from {ip}: start it with --from {ip}"),
+                format!("the follower takes no plans from {ip}: start it with --from {ip}"),
             );
         }
         if self.busy.0.load(Ordering::SeqCst) {
             return reject(
                 &stream,
-                "it works for another leader: try again when that load has ended".to_owned(),
+                "the follower works for another leader: try again when that load has ended"
+                    .to_owned(),
             );
         }
         if let Err(full) = self.leaders.try_send(stream) {
-            reject(&full.into_inner(), "too many leaders wait for it: try again later".to_owned());
+            let why = "too many leaders wait for the follower: try again later".to_owned();
+            reject(&full.into_inner(), why);
         }
     }
 
