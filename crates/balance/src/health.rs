@@ -151,8 +151,8 @@ impl Health {
         self.is_spared.load(Relaxed)
     }
 
-    /// Sets whether the back end is [spared](State::Spared). Returns whether it is now and was not
-    /// before.
+    /// Sets whether the back end is [spared](State::Spared). Returns whether the back end is now
+    /// spared and was not before.
     pub(crate) fn set_spared(&self, now: Timestamp, is_spared: bool) -> bool {
         let is_new = is_spared && !self.is_spared();
         if is_new {

@@ -21,7 +21,7 @@ use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "cjsq",
-    summary: "the back end with the fewest calls, relative to its weight",
+    summary: "selects the back end with the fewest calls, relative to its weight",
     source: "paper 003 §IV.A.1",
     doc: "A call counts from its INVITE to the end of its BYE. This policy counts calls, not the \
           work that waits in a back end. A back end that has just come up has no calls, so it gets \

@@ -20,7 +20,7 @@ use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "fnv",
-    summary: "by the FNV-1a hash of the Call-ID, modulo the sum of the weights",
+    summary: "selects by the FNV-1a hash of the Call-ID, modulo the sum of the weights",
     source: "paper 003 §VI.a",
     doc: "The hash has no key, so a caller that chooses its Call-IDs chooses its back end. If a \
           back end is down, its calls go to the next back end of the pool that is up. Use this \

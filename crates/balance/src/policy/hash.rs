@@ -21,7 +21,8 @@ use crate::{Backend, Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "hash",
-    summary: "by the Call-ID: balancers with the same keys and back ends make the same choice",
+    summary: "selects by the Call-ID: balancers with the same keys and back ends make the same \
+              choice",
     source: "paper 003 §VI.a, with weighted rendezvous hashing",
     doc: "When a back end is removed, only its own calls move. The hash is keyed with the secret \
           in `state_dir`, so no caller can aim calls at one back end.",

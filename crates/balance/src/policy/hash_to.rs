@@ -22,7 +22,7 @@ use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "hash-to",
-    summary: "by the callee: all calls to one user go to one back end",
+    summary: "selects by the callee: all calls to one user go to one back end",
     source: "paper 003 §II, with weighted rendezvous hashing",
     doc: "The policy hashes the user and host in To, so a user's registrations and calls reach the \
           same server. When a back end is removed, only its own users move. A single user with \

@@ -26,8 +26,8 @@ pub(super) static CHOICES: Param = Param::whole("choices", "back ends", 2.0, 1, 
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "p2c",
-    summary: "of two back ends drawn at random, the one with fewer open transactions, relative to \
-              its weight",
+    summary: "draws two back ends at random and selects the one with fewer open transactions, \
+              relative to its weight",
     source: "Mitzenmacher 2001",
     doc: "Each back end is drawn with a probability in proportion to its weight. The cost does not \
           depend on the number of back ends, and several balancers in front of one pool do not all \

@@ -36,7 +36,7 @@ static INITIAL: Param = Param::real("initial_ms", "ms", 30.0, 0.001, 60_000.0).d
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "peak-ewma",
-    summary: "of two back ends drawn at random, the one that is likely to respond sooner",
+    summary: "draws two back ends at random and selects the one that is likely to respond sooner",
     source: "Finagle, Linkerd",
     doc: "The score is average response time · (open transactions + 1), and the lower score wins. \
           A longer response time raises the average at once. Shorter response times lower the \

@@ -28,7 +28,7 @@ static EPSILON: Param = Param::real("epsilon", "fraction", 0.25, 0.01, 100.0)
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "rendezvous",
-    summary: "by the Call-ID, but no back end gets much more than its share of the calls",
+    summary: "selects by the Call-ID, but gives no back end much more than its share of the calls",
     source: "Mirrokni, Thorup, Zadimoghaddam 2018",
     doc: "Selects like `hash`, but only among the back ends that have fewer than (1 + `epsilon`) \
           times their share of all calls.",

@@ -20,7 +20,7 @@ use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "rr",
-    summary: "each back end in turn, in proportion to the weights",
+    summary: "selects each back end in turn, in proportion to the weights",
     source: "paper 003 §VI.a; the weights as in nginx",
     doc: "Smooth weighted round robin: with weights 5, 1 and 1 the order is a a b a c a a. With \
           equal weights it is the plain round robin of paper 003.",

@@ -37,8 +37,8 @@ static FORGET: Param = Param::real("forget_s", "s", 10.0, 0.1, 86_400.0).doc(
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "rwma",
-    summary: "the back end with the smallest weighted mean of its last 20 response times to \
-              INVITEs",
+    summary: "selects the back end with the smallest weighted mean of its last 20 response times \
+              to INVITEs",
     source: "Jiang et al. 2012 (reference 1 of paper 003)",
     doc: "The newest response time has weight 20, and the oldest has weight 1. The mean is divided \
           by the back end's weight. The response time of an INVITE is the time to the first \

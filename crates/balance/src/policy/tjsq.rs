@@ -21,7 +21,7 @@ use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "tjsq",
-    summary: "the back end with the fewest open transactions, relative to its weight",
+    summary: "selects the back end with the fewest open transactions, relative to its weight",
     source: "paper 003 §IV.A.2",
     doc: "A transaction counts from its request to the final response. So the policy notices at \
           once when a back end responds slowly.",

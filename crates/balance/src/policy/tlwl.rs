@@ -57,7 +57,7 @@ static LEARNED: Param = Param::whole("learned", "0 or 1", 0.0, 0, 1).doc(
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "tlwl",
-    summary: "the back end with the least work in open transactions, relative to its weight",
+    summary: "selects the back end with the least work in open transactions, relative to its weight",
     source: "paper 003 §IV.A.3",
     doc: "Each transaction counts with the weight of its method, from its request to its final \
           response.",
