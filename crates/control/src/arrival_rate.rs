@@ -14,7 +14,7 @@ const OBSERVED_MIN: Duration = Duration::from_millis(100);
 /// made up 63 % of the difference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalRate {
-    /// Time in seconds after which an arrival counts 37 %.
+    /// Time in seconds after which an arrival counts only 37 % of its initial weight.
     time_constant_s: f64,
     /// [`OBSERVED_MIN`] in seconds, decayed in the same way as `observed_s`.
     /// [`rate_at`](Self::rate_at) divides by at least this time.

@@ -121,11 +121,12 @@ pub struct HeavySource {
 /// or dropped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arrived {
-    /// Number of messages that reached a receive buffer for each one that found room, at least 1.
+    /// Number of messages that reached a receive buffer for each message that found room in it, at
+    /// least 1.
     pub per_read: f64,
-    /// Number of messages that were sent for each one that is not dropped on purpose, at least 1.
-    /// It is 0 for a message that arrived before messages like it were dropped: the later messages
-    /// that are not dropped already represent it.
+    /// Number of messages that were sent for each message that was not dropped on purpose. It is at
+    /// least 1, but 0 for a message that arrived before messages like it were dropped: the later
+    /// messages that are not dropped already represent it.
     pub per_passing: f64,
     /// True if messages of all sources are dropped alike. Then `per_passing` does not count when
     /// sources are compared with each other: if few messages are read, chance would decide which

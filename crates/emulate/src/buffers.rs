@@ -5,8 +5,8 @@ use tidegate_world::{Received, Shedding, Timestamp};
 
 use super::buffer::Buffer;
 
-/// Number of ordinary datagrams, which are not requests for new work, that are taken before such
-/// requests while both kinds wait. The real driver has this default limit for a turn.
+/// While both kinds of datagrams wait, the number of ordinary datagrams that are taken before
+/// requests for new work. The real driver has this default limit for a turn.
 const ORDINARY: usize = 256;
 /// Number of requests for new work that are taken after [`ORDINARY`] other datagrams. The real
 /// driver has this default limit for a turn.

@@ -150,7 +150,7 @@ impl Connections {
         self.watcher.fd()
     }
 
-    /// Returns the time of the next turn that is needed even without an event of the kernel.
+    /// Returns the time of the next turn that must take place even if the kernel reports no event.
     pub(crate) fn due(&self) -> Timestamp {
         if !self.events.is_empty() || !self.readable.is_empty() || !self.shaking.is_empty() {
             return Timestamp::ZERO;

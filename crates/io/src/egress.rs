@@ -77,9 +77,9 @@ fn source_toward(target: IpAddr) -> Option<IpAddr> {
     socket.local_addr().ok().map(|local| local.ip())
 }
 
-/// Returns an address in the network that usually no narrower route covers. This is the first host
-/// of the network. For the default route, it is an address that RFC 5737 or RFC 3849 reserves for
-/// documentation.
+/// Returns an address in the network that narrower routes usually do not cover. This is the first
+/// host of the network. For the default route, it is an address that RFC 5737 or RFC 3849 reserves
+/// for documentation.
 fn host_of(net: IpNet) -> IpAddr {
     match net {
         IpNet::V4(net) if net.prefix_len() == 0 => Ipv4Addr::new(198, 51, 100, 1).into(),

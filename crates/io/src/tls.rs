@@ -29,8 +29,8 @@ const RECORDS_KEPT: u64 = 4;
 /// Number of bytes of the header of a record (RFC 8446 §5.1).
 const HEADER: usize = 5;
 
-/// Number of bytes of complete records without plaintext, such as session tickets, up to which they
-/// do not count as bytes that the session keeps.
+/// Complete records without plaintext, such as session tickets, count as bytes that the session
+/// keeps only if they have more than this number of bytes.
 const QUIET_MAX: usize = 8 * 1024;
 
 /// The TLS settings of a listener: its certificates, and its requirements for clients.
@@ -227,8 +227,8 @@ impl Tls {
     }
 
     /// Returns the number of records with messages that the session may encrypt. With TLS 1.3 a
-    /// session replaces its keys in time. With TLS 1.2 it cannot, and beyond the limit of its keys
-    /// it would drop all messages without an error.
+    /// session replaces its keys in time. With TLS 1.2 a session cannot replace its keys. After the
+    /// limit of the keys, it would drop all messages without an error.
     ///
     /// RFC 8446 §5.5: "There are cryptographic limits on the amount of plaintext which can be safely
     /// encrypted under a given set of keys."

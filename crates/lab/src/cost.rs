@@ -66,12 +66,12 @@ fn divided(costs: &Emulate, ratio: f64) -> Emulate {
 /// fully busy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
-    /// Calls/s offered to all servers together at which the first of the servers under test is
-    /// fully busy (C in formulas).
+    /// Calls/s offered to all servers together at which one server under test becomes fully busy,
+    /// as the first one (C in formulas).
     pub cps: f64,
-    /// Cost of a whole call at the server that is fully busy first (s in formulas).
+    /// Cost of a whole call at the server that becomes fully busy first (s in formulas).
     pub call: Duration,
-    /// Number of messages of a call at the server that is fully busy first.
+    /// Number of messages of a call at the server that becomes fully busy first.
     pub messages: usize,
 }
 

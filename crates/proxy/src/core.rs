@@ -235,8 +235,8 @@ impl Proxy {
         self.looks = Looks::default();
     }
 
-    /// Discards the measurement of the service time of the message in service. To be called for an
-    /// input that does not show when the service ended.
+    /// Discards the measurement of the service time of the message in service. Call this function
+    /// for an input that does not show when the service ended.
     fn interrupt(&mut self, now: Timestamp) {
         if self.in_service.take().is_some_and(|message| message.is_stray) {
             self.ingress.on_stray_served(now, None);

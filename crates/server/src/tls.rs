@@ -28,7 +28,7 @@ pub(crate) struct Tls {
     servers: Arc<[Option<TlsServer>]>,
     current: Arc<Mutex<TlsFiles>>,
     /// The last settings toward the addresses of back ends. In-dialog requests of existing calls
-    /// still go to an address that was removed since.
+    /// still go to an address that was removed after the calls began.
     former: Arc<Mutex<BTreeMap<SocketAddr, Former>>>,
     /// Addresses of back ends that were removed from the configuration, perhaps before the process
     /// started. In-dialog requests of existing calls still go to these addresses.

@@ -27,9 +27,9 @@ pub struct Load {
     /// longer wants a share of the datagrams dropped.
     pub is_shed_refused: bool,
     /// True if the driver reports the load directly after the core has served a message, so that
-    /// the report shows when this service ended. Without it, a service that timers follow would
-    /// have no known duration. This would be the case mainly for services during which the process
-    /// did not run, because timers are then due.
+    /// the report shows when this service ended. Without this report, the duration of a service
+    /// would be unknown if timers fire after it. This happens mainly if the process did not run
+    /// during the service, because timers are due afterwards.
     pub ends_service: bool,
 }
 

@@ -113,7 +113,7 @@ impl Measurements {
         }
     }
 
-    /// Forgets that rejecting has exceeded its budget, and the limit on passing messages.
+    /// Removes the limit on passing messages, and forgets that rejecting has exceeded its budget.
     pub(super) fn forget_overload(&mut self) {
         (self.excess_s, self.ceiling) = (0.0, f64::INFINITY);
     }

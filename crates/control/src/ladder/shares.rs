@@ -16,10 +16,10 @@
 //! `p` has 65 levels. Each level passes a tenth less than the level before. `p` rises at once to
 //! the required level if an eighth less should pass, and rejecting takes more than the budget,
 //! buffers overflow or the standing wait is too long. `p` falls if a fifth more should pass, or if
-//! everything should pass. It falls only while none of these three is the case, and by one level a
-//! period, because each fall lets late callers through. It falls by four levels if rejecting takes
-//! less than a quarter of the budget. If more than half of the period was idle, only the rejections
-//! of this period count for this.
+//! everything should pass. It falls only while none of these three conditions holds. It falls by
+//! one level a period, because each fall lets late callers through. If rejecting takes less than a
+//! quarter of the budget, it falls by four levels. If more than half of the period was idle, only
+//! the rejections of this period count for this.
 
 use std::time::Duration;
 
@@ -88,7 +88,8 @@ impl Shares {
 
     /// Changes the shares, if the changes are large enough. `wanted` is the part of the marks of
     /// each method that should pass. A share rises only if `may_rise` is true, and falls by at most
-    /// `falls_by` levels, or not at all if this is `None`. Returns whether a share has risen.
+    /// `falls_by` levels. If `falls_by` is `None`, no share falls. Returns whether a share has
+    /// risen.
     pub(super) fn adjust(
         &mut self,
         now: Timestamp,

@@ -19,7 +19,7 @@
 //! releases of the source, the variation is too small for that: L rises to its maximum, and 200
 //! calls wait at all times. Serving these calls must not take longer than a caller waits. The law
 //! sees the completion of a call only if another message is served right after it. Under a load at
-//! which the window matters, this is so.
+//! which the window limits calls, messages do follow each other in this way.
 //!
 //! Source: Netflix concurrency-limits, `Gradient2Limit.java`.
 

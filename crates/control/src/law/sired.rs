@@ -10,7 +10,7 @@
 //! parameter. For a wait of T in a server of μ calls a second, the queue must have about μ·T/Q_min
 //! places. The law is slow: because of the weight w, q̂ reaches Q_min only after some ln(1 −
 //! Q_min)/ln(1 − w) = 23 measurements of a full queue. A queue of fewer than 23 · 125 messages
-//! overflows long before.
+//! overflows long before these measurements.
 //!
 //! The paper prints the average twice, in equation 6 with swapped indices. We treat both as the
 //! same average. A measurement is also taken each second, so that q̂ falls while nothing arrives.

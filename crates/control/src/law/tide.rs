@@ -157,8 +157,8 @@ use crate::signals::Reading;
 use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Signals, Values};
 
 static WAIT_MIN: Param = Param::real("wait_min", "s", 0.05, 0.001, 1.0).doc(
-    "Minimum of the target wait of a new call in the queue. It is the target at a load far beyond \
-     the capacity.",
+    "Minimum of the target wait of a new call in the queue. At a load far above the capacity, the \
+     target wait has this value.",
 );
 
 static WAIT_MAX: Param = Param::real("wait_max", "s", 0.16, 0.001, 2.0).doc(
@@ -230,8 +230,8 @@ struct Tide {
     singles: Queue,
     /// Time of the last tick that counts in `lags`.
     read_at: Timestamp,
-    /// Longest wait in the receive buffer in each of the last [`LAGS`] ticks that count, less the
-    /// time since the one before.
+    /// For each of the last [`LAGS`] ticks that count, the longest wait in the receive buffer minus
+    /// the time since the tick before.
     lags: [Duration; LAGS],
     ticks: usize,
 }

@@ -30,7 +30,7 @@ const MARGIN: f64 = 20.0;
 const LEFT: f64 = 54.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 44.0;
-/// Distance from the right edge of the area of the curves to the curves' labels.
+/// Distance from the right edge of the plot to the labels of the curves.
 const LED: f64 = 19.0;
 /// Maximum number of panels in a row.
 const COLUMNS: usize = 3;

@@ -128,9 +128,9 @@ impl Page {
     }
 
     /// Returns the claims whose findings are stale. A finding is stale if the scenarios or the rule
-    /// have changed since, if it has no origin, or if its commit is not in the history.
-    /// `has_commit` returns whether a commit is in the history. `scenarios` is the folder of the
-    /// scenario files.
+    /// have changed since it was recorded, if it has no origin, or if its commit is not in the
+    /// history. `has_commit` returns whether a commit is in the history. `scenarios` is the folder
+    /// of the scenario files.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, or if a claim is invalid.

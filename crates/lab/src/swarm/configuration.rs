@@ -10,7 +10,7 @@ use tidegate_world::Transport;
 use super::world::{Place, World, address, host};
 
 /// The limits in `[server]` that a world may set below the minimum of the configuration, to test
-/// full tables. Each has the minimum of the configuration.
+/// full tables. Each entry contains the minimum in the configuration.
 const LIMITS: [(&str, u64); 3] =
     [("calls_max", 1000), ("transactions_max", 1000), ("queue_max", 256)];
 

@@ -103,7 +103,8 @@ impl Activity {
         response
     }
 
-    /// Returns the rank of the connection. To make room, the lowest rank is closed.
+    /// Returns the rank of the connection. To make room, the connection with the lowest rank is
+    /// closed.
     fn rank(&self) -> (bool, u64) {
         (self.answering.load(Ordering::Relaxed) > 0, self.last.load(Ordering::Relaxed))
     }

@@ -80,7 +80,7 @@ pub struct Shown {
 /// The reason why [`KeyRing::rotated`] does not add a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRotated {
-    /// The newest key, which has this version, does not make tokens yet. It will do so after this
+    /// The newest key, which has this version, does not make tokens yet. It makes tokens after this
     /// time.
     Settling(u32, Duration),
     /// There are already [`KEYS_MAX`] keys, and the oldest key, which has this version, may still

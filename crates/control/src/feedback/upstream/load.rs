@@ -146,9 +146,9 @@ impl Load {
         self.other_required_rps = (required_rps - WITH_NEW_MAX * sends_cps).max(0.0);
     }
 
-    /// Estimates the original load, after [`look`](Self::look). `algorithm` is the one agreed with
-    /// the peer, if any. `used_up_cps` is the grant of the peer if the peer uses all of it, and so
-    /// does not show how much more it would send.
+    /// Estimates the original load, after [`look`](Self::look). `algorithm` is the algorithm agreed
+    /// with the peer, if any. `used_up_cps` is the grant of the peer if the peer uses all of it.
+    /// The peer then does not show how much more it would send.
     pub(super) fn estimate(
         &mut self,
         now: Timestamp,

@@ -28,9 +28,9 @@ const GRACE: Duration = Duration::from_secs(1);
 /// The obedience of one peer to its feedback.
 #[derive(Debug, Default)]
 pub(super) struct Policing {
-    /// The time since which the peer has to respect a finite grant: the time at which the grant
-    /// became finite, or a later time at which no feedback value was valid. `None` while the grant
-    /// is infinite.
+    /// The time since which the peer has to obey a finite grant. This is the time at which the
+    /// grant became finite, or a later time at which no feedback value was valid. `None` while the
+    /// grant is infinite.
     restricted: Option<Timestamp>,
     /// True if the peer exceeded its grant by more than the tolerance in the last tick.
     is_too_much: bool,
