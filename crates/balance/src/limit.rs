@@ -181,8 +181,8 @@ impl Allowance {
         conforms
     }
 
-    /// Returns whether the rate limit and the window allow a request, so that half of the burst and a
-    /// tenth of the window are left.
+    /// Returns whether the rate limit and the window allow a request, and half of the burst and a
+    /// tenth of the window are left after it.
     pub(crate) fn is_spare(&self, now: Timestamp) -> bool {
         self.window.is_spare(now) && self.gcra.is_spare(now)
     }

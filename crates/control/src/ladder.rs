@@ -335,7 +335,7 @@ impl Ladder {
         self.shares.is_fresh(method, mark)
     }
 
-    /// Records the mark of a packet that was read. To be called for each packet while [marks
+    /// Records the mark of a packet that was read. Call this function for each packet while [marks
     /// matter](Self::tells_marks), and on the rung [`Drop`](Rung::Drop). `first` is the method if
     /// the packet counts as [fresh](Tally::fresh), and otherwise `None`.
     pub fn record_mark(&self, mark: u32, first: Option<DroppableMethod>) {

@@ -119,7 +119,7 @@ impl Shadow {
         self.lag = self.lag.max(Some(lag));
     }
 
-    /// Performs a tick if one is due. The signals are the same after the call as before.
+    /// Performs a tick if one is due. Restores `signals` before it returns.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, signals: &mut Signals) {
         if now < self.due {
             return;

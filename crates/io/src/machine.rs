@@ -39,7 +39,7 @@ pub trait Machine {
         offer: impl FnMut(&mut Self::Outlet, Timestamp, Received),
     ) -> io::Result<usize>;
 
-    /// Passes up to `limit` failed deliveries that the network has reported to `tell`. Returns
+    /// Passes to `tell` up to `limit` failed deliveries that the network has reported. Returns
     /// whether more reports may wait.
     ///
     /// # Errors

@@ -276,7 +276,8 @@ pub struct PoolSettings {
     pub health: Health,
     /// Index of the backup pool, which takes over when no back end of this pool may get calls.
     pub backup: Option<u16>,
-    /// Index of the listener from which requests to the pool leave, or `None` to follow the routes.
+    /// Index of the listener from which requests to the pool leave. `None`: the routes of the
+    /// machine determine the listener.
     pub listener: Option<usize>,
     /// Transport of requests to the pool. `None` means the transport of `listener`, or of the first
     /// listener if `listener` is `None`.

@@ -128,8 +128,8 @@ mod tests {
         Bucket::of(&TableKey::derive(&[1; 32], "source"), address.parse().unwrap())
     }
 
-    /// Returns the entries that a table of `max` gives to each of `sources`, which take all they
-    /// can get.
+    /// Returns the number of entries that each of `sources` sources gets in a table of `max`
+    /// entries, if each takes as many as it can.
     fn filled(max: usize, sources: usize) -> Vec<usize> {
         let buckets: Vec<_> = (0..sources).map(|i| bucket(&format!("192.0.2.{i}"))).collect();
         let (mut shares, mut held) = (Shares::default(), vec![0; sources]);

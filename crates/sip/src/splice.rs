@@ -192,7 +192,8 @@ mod tests {
         assert_eq!(kept.collect::<Vec<_>>(), BYTES);
     }
 
-    /// A wrong edit is a bug of the calling code. A peer that finds it must not stop the process.
+    /// A wrong edit is a bug of the calling code. A peer that triggers such a bug must not stop the
+    /// process.
     #[test]
     fn a_wrong_edit_is_an_error_when_the_message_is_written() {
         let wrong = |edit: &dyn Fn(&mut Splice<'static>)| {

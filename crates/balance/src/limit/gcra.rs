@@ -73,7 +73,8 @@ impl Gcra {
         times.next(self.next_at.load(Relaxed), now).is_some()
     }
 
-    /// Returns whether the rate limit allows a request at `now`, so that half of the burst is left.
+    /// Returns whether the rate limit allows a request at `now`, and half of the burst is left
+    /// after it.
     pub(crate) fn is_spare(&self, now: Timestamp) -> bool {
         let Some(times) = Times::of(self.rate(), false) else { return true };
         let half = Times { tolerance: times.tolerance / 2, ..times };

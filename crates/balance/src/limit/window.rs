@@ -137,8 +137,8 @@ impl Window {
         conforms
     }
 
-    /// Returns whether the window allows another request, so that a tenth of it is left, or one
-    /// request if that is more.
+    /// Returns whether the window allows another request, and a tenth of the window (at least one
+    /// request) is left after it.
     pub(crate) fn is_spare(&self, now: Timestamp) -> bool {
         self.holds(now, |window| -(window / 10.0).max(1.0))
     }

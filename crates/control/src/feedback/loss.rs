@@ -27,7 +27,7 @@ use crate::throttle::Deterministic;
 /// the same time for its estimate.
 const FADES_S: f64 = 1.0;
 
-/// Number of requests as which the assumed mix ([`REDUCIBLE_AT_FIRST`]) counts at the start. The
+/// Weight of the assumed mix ([`REDUCIBLE_AT_FIRST`]) at the start, as a number of requests. The
 /// mix fades like real requests.
 const ASSUMED: f64 = 5.0;
 

@@ -213,8 +213,9 @@ impl Measurements {
         passing_parts(left, self.incoming.arrivals.each_ref().map(Arrivals::per_second))
     }
 
-    /// Returns how many messages a second can be rejected in the part `budget` of the processor
-    /// time, or served in the rest of it.
+    /// Returns the number of messages a second that can pass. This is the number that can be
+    /// rejected in the part `budget` of the processor time, plus the number that can be served in
+    /// the rest of the time.
     fn can_pass(&self, budget: f64) -> f64 {
         let rejectable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
         (1.0 - budget) * self.capacity.per_second() + rejectable

@@ -21,7 +21,8 @@ const DRAINED_MAX: f64 = 0.5;
 const LONG_MAX: Duration = Duration::from_millis(1_500);
 const LEFT_MAX: f64 = 0.75;
 
-/// Time for which no standing wait is too long, after one that dropping did not make shorter.
+/// If dropping did not make a standing wait shorter, the time for which no standing wait counts as
+/// too long.
 const IGNORED: Duration = Duration::from_secs(10);
 
 /// Minimum number of messages of one kind in a period that show a standing wait.
@@ -102,9 +103,9 @@ impl Standing {
         self.passing = counts.then(|| 1.0 - (wait_s / DRAIN_S).min(DRAINED_MAX));
     }
 
-    /// Returns how fast the messages of the last period arrived, compared with how fast they were
-    /// read: those on connections, and the datagrams. While the standing wait becomes shorter, more
-    /// messages are read than arrive.
+    /// Returns two ratios for the last period: the rate at which messages arrived, divided by the
+    /// rate at which they were read. The first ratio is for messages on connections, the second for
+    /// datagrams. While the standing wait becomes shorter, more messages are read than arrive.
     pub(super) fn pace(&self, period: &Period) -> [f64; 2] {
         [&self.connections, &self.datagrams].map(|waits| waits.pace(period))
     }

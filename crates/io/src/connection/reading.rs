@@ -17,7 +17,7 @@ use crate::websocket::FRAME_HEADER_MAX;
 pub(crate) struct Turn {
     /// Number of messages passed on in this turn. A keep-alive counts as a whole turn of messages.
     pub(crate) messages: u32,
-    /// True if the one system call to read bytes that a turn may make has been made.
+    /// True if the turn has already made a system call to read bytes. A turn makes at most one.
     has_read: bool,
 }
 

@@ -64,8 +64,9 @@ impl ShardHandoffs {
         Self { handoffs, barrier, counters, returned, unsent: 0, held }
     }
 
-    /// Hands an input to the shard that it is for. If this fails, counts the input, and keeps a
-    /// message that nobody repeats for the core ([`take_returned`](Self::take_returned)).
+    /// Hands an input to the shard that it is for. If this fails, counts the input. If the input is
+    /// a message that nobody repeats, keeps the message for the core
+    /// ([`take_returned`](Self::take_returned)).
     pub fn send(&mut self, handoff: Handoff) {
         match self.handoffs.send_held(handoff, Some(self.barrier.hold())) {
             Ok(()) => self.counters.handoffs_out.add(1),

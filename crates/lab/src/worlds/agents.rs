@@ -88,8 +88,9 @@ fn count(range: [f64; 2], total: usize) -> usize {
     until - before
 }
 
-/// Returns the fractions of all calls that callers send to the servers before the one at `index`,
-/// and to these and this one. `index` is the index of the server among those to which callers send.
+/// Returns two fractions of all calls: the calls to the servers before the server at `index`, and
+/// these calls plus the calls to this server. `index` counts only the servers to which callers
+/// send.
 fn range(run: &RunSpec, index: usize) -> [f64; 2] {
     let mut shares = run.conditions.topology.entries().map(|(_, share)| share);
     let before: f64 = shares.by_ref().take(index).sum();

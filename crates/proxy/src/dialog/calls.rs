@@ -309,8 +309,8 @@ impl Calls {
         self.len() < self.calls_max || self.expired.first().is_some()
     }
 
-    /// Returns whether this transaction was seen before, whether it still waits for its final
-    /// response or not.
+    /// Returns whether this transaction was seen before. It does not matter whether the transaction
+    /// still waits for its final response.
     pub(crate) fn is_repeated(&self, call: CallRef, transaction: Transaction) -> bool {
         self.get(call).is_some_and(|entry| entry.is_repeated(transaction))
     }

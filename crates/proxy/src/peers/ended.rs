@@ -30,8 +30,8 @@ enum Place {
 pub(super) struct Ended {
     /// The time of the last end at each place.
     ends: BTreeMap<Place, Timestamp>,
-    /// The places in `ends`, each once, with the time of an end there. If a later end is at the
-    /// place, the place goes to the back when it has come to the front.
+    /// The places in `ends`, each once, with the time of an end at the place. When a place comes to
+    /// the front and a later end has occurred at it, the place moves to the back.
     order: VecDeque<(Timestamp, Place)>,
 }
 

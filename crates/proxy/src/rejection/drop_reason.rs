@@ -22,7 +22,7 @@ unit_enum! {
         StrayResponse = "stray_response",
         /// A response that its transaction has already received.
         RepeatedResponse = "repeated_response",
-        /// A response that cannot be forwarded: below the Via of Tidegate it has none, or one
+        /// A response that cannot be forwarded: below the Via of Tidegate, it has no Via, or a Via
         /// without an address.
         LostResponse = "lost_response",
         /// An ACK to a reply. Tidegate does not forward such an ACK.

@@ -3,7 +3,7 @@
 use tidegate_control::Reason;
 
 /// Defines [`ReplyReason`] by a table. A row contains the documentation for operators, the variant,
-/// its name in metrics, and the statuses of which it is the usual reason.
+/// its name in metrics, and the statuses for which it is the usual reason.
 macro_rules! reply_reasons {
     ($($(#[doc = $doc:literal])+ $Variant:ident = $name:literal $(($status:pat))?,)+) => {
         /// The reason of a response that Tidegate itself generates. It is a value of the label

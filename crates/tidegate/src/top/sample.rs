@@ -222,7 +222,7 @@ impl History {
     }
 
     /// Returns one value of each interval, as pairs of a time and the value. The time is the end of
-    /// the interval in seconds, from the last reading: 0 or negative.
+    /// the interval in seconds, relative to the last reading: 0 or negative.
     pub fn points(&self, value: fn(&Rates) -> f64) -> Vec<(f64, f64)> {
         let now_s = self.rates.back().map_or(0.0, |rates| rates.now_s);
         self.rates.iter().map(|rates| (rates.now_s - now_s, value(rates))).collect()

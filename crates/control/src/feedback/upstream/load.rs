@@ -166,7 +166,8 @@ impl Load {
         self.counted_cps = self.measured_cps.min(most_cps);
     }
 
-    /// Sets the original load to the one that the peer claims, or without a claim to the estimate.
+    /// Sets the original load to the load that the peer claims. If the peer claims nothing, sets it
+    /// to the estimate.
     pub(super) fn believe(&mut self, claimed_cps: Option<f64>) {
         // The calls that arrive are a lower bound, whatever the peer claims. A smaller claim would
         // end the overload.

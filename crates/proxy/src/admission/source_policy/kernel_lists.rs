@@ -1,5 +1,5 @@
-//! The lists of sources for the kernel: the banned sources, those that it must not drop, and the
-//! heavy ones.
+//! The lists of sources for the kernel: banned sources, sources that the kernel must spare, and
+//! heavy sources.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -69,8 +69,8 @@ impl KernelLists {
     }
 
     /// Writes into `spared` the networks whose INVITEs and REGISTERs the kernel must not drop under
-    /// overload. These are, in this order, the networks that may claim priority, those of back
-    /// ends, those that are never banned, those that have a weight, and those that get overload
+    /// overload. These are, in this order, networks that may claim priority, networks of back ends,
+    /// networks that are never banned, networks with a weight, and networks that get overload
     /// feedback (`peers`). If there are too many, the first ones are listed. If the last list is
     /// recent, `spared` stays the same.
     ///

@@ -216,8 +216,8 @@ impl Call {
         matches!(self.phase, Phase::Trying | Phase::Finished)
     }
 
-    /// Returns whether this transaction was seen before, whether it still waits for its final
-    /// response or not.
+    /// Returns whether this transaction was seen before. It does not matter whether the transaction
+    /// still waits for its final response.
     pub(crate) fn is_repeated(&self, transaction: Transaction) -> bool {
         let mark = transaction.mark();
         self.has_ended(transaction) || self.open.iter().any(|open| open.transaction.mark() == mark)

@@ -49,8 +49,8 @@ pub fn run(args: Args) -> Result<ExitCode, Trouble> {
     }
 }
 
-/// Time between the start of the driver and the first call or registration, so that the driver is
-/// running by then.
+/// Time between the start of the driver and the first call or registration. The driver needs this
+/// time to start.
 const LEAD: Duration = Duration::from_millis(20);
 
 /// Parses a number of seconds, which may have a fraction.
