@@ -170,8 +170,12 @@ fn process<'a>(
     check(step, received, request)?;
     let room = room(step, stages.transactions, received);
     let has_transaction = has_transaction(request.method);
+    let mut without_connection = None;
     let mut committed = match plan_resolved(step, stages, received, request, admitted) {
-        Ok(plan) => commit(step, room, received, request, plan),
+        Ok(plan) => {
+            without_connection = plan.without_connection;
+            commit(step, room, received, request, plan)
+        }
         Err(rejection) => Err(rejection),
     };
     let Stages { transactions, lost, .. } = stages;
@@ -228,6 +232,12 @@ fn process<'a>(
     if has_state && may_open {
         // This request has a transaction, even if the tier of its call is without transactions.
         step.routing.tiering.note(Tier::Stateful);
+        if let Some(target) = without_connection {
+            // The transaction fails over to this target. All other requests, such as an ACK, may
+            // only use another connection.
+            hop.target.may_reconnect = false;
+            hop.others.push(target);
+        }
         return open(step, transactions, received, request, hop);
     }
     match forward(step, lost, received, request, hop, may_be_large)? {

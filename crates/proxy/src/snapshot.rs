@@ -167,8 +167,13 @@ impl Snapshot {
     }
 
     /// Returns the target for requests to this party of a dialog. If the party has a connection,
-    /// the requests use that connection. If it had a connection to another process, and is not
-    /// [bound](Self::is_bound) to it, they use a new connection to the address in its Via.
+    /// the requests use that connection. If the connection has ended, or belonged to another
+    /// process, and the party is not [bound](Self::is_bound) to it, they use another connection to
+    /// the address in the Via of the party.
+    ///
+    /// RFC 3261 §18.1.1: "To handle this case, the transport layer MUST also be prepared to receive
+    /// an incoming connection on the source IP address from which the request was sent and port
+    /// number in the "sent-by" field."
     ///
     /// # Errors
     /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
@@ -180,7 +185,10 @@ impl Snapshot {
         }
         let transport = self.addresses.transport(peer.listener.into());
         let PeerFlow { remote, connection, local, is_registered, .. } = *peer;
-        Ok(Target { connection, is_registered, local, ..Target::new(transport, remote) })
+        // RFC 3261 §18.1.1 only recommends the open connection. A trunk closes idle connections.
+        let may_reconnect = connection.is_some() && !self.is_bound(peer);
+        let target = Target::new(transport, remote);
+        Ok(Target { connection, is_registered, may_reconnect, local, ..target })
     }
 
     /// Returns the target for requests to a registered phone on the flow of its registration.

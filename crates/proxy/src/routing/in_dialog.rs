@@ -150,13 +150,7 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
     let is_users = remote == user || !is_others && (remote.ip() == user.ip() || is_trusted());
     let target = match is_users {
         true => match snapshot.target_of(&peer) {
-            // RFC 3261 §18.1.1 only recommends the open connection. A trunk closes idle
-            // connections, and accepts new ones at the address in its Via, which is also used after
-            // a restart.
-            Ok(target) => {
-                let may_reconnect = peer.connection.is_some() && !snapshot.is_bound(&peer);
-                Target { may_reconnect, ..target }
-            }
+            Ok(target) => target,
             Err(rejection) => return Some(TargetChoice::Reject(rejection)),
         },
         false => Target::new(token.transport, user),

@@ -44,8 +44,9 @@ pub(crate) struct NextHop {
     /// The pool in which the request may fork or fail over, and the key by which the policy of the
     /// pool selects a back end. `None` if the request does neither within a pool.
     pub(crate) choice: Option<(u16, u64)>,
-    /// The targets to try after `target`, in order: further addresses of the host name or further
-    /// contacts of the user in the request.
+    /// The targets to try after `target`, in order: further addresses of the host name, further
+    /// contacts of the user in the request, or the Contact of a party whose connection may have
+    /// ended.
     pub(crate) others: Vec<Target>,
     /// The lease that counts the call at `backend_ref`, if the request begins the call.
     pub(crate) held: Option<CallLease>,

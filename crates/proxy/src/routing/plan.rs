@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tidegate_sip::{Method, Scheme};
 use tidegate_world::{Received, Timestamp};
 
-use self::peer_flow::{leads_nowhere, needs_flow, on_flow, peer_of_sender};
+use self::peer_flow::{contact_by_udp, leads_nowhere, needs_flow, on_flow, peer_of_sender};
 use self::sender::{check_flow, origin_of_sender, proves_receipt};
 use crate::dialog::CallRef;
 use crate::dialog::evidence::Known;
@@ -35,11 +35,14 @@ use crate::routing::target_choice::TargetChoice;
 use crate::settings::Choice;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
+use crate::target::Target;
 use crate::transport::addresses::Origin;
 
 /// The routing decision for a request, as far as it can be made without changing state.
 pub(crate) struct Plan {
     pub(crate) target_choice: TargetChoice,
+    /// The target for a request with a transaction if the connection of the first target has ended.
+    pub(crate) without_connection: Option<Target>,
     pub(crate) known: Known,
     /// The number of leading Route values that name this proxy and are removed.
     pub(crate) own_routes: usize,
@@ -104,6 +107,7 @@ pub(crate) fn plan<'a>(
     routes.token = routes.token.or(request.token);
     let mut plan = Plan {
         target_choice: TargetChoice::Reject(Rejection::NO_HOST),
+        without_connection: None,
         known: Known::default(),
         own_routes: routes.own,
         // Without a token of ours, another element may have written these Routes.
@@ -181,6 +185,7 @@ pub(crate) fn plan<'a>(
     let registered =
         registered.or(peer.filter(|peer| peer.is_registered).map(|peer| peer.listener));
     plan.egress = registered.or(plan.egress).or(peer.map(|peer| peer.listener));
+    plan.without_connection = peer.and_then(|peer| contact_by_udp(&input, &peer));
     let destination = destination_of(&input, peer)?;
     lead_to(&input, destination, peer, plan)
 }

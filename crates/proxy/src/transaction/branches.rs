@@ -123,7 +123,9 @@ fn prepare(
     let others = match hop.choice {
         Some((pool, _)) => failover_after(step.snapshot, pool),
         None => {
-            let further = live.further.as_ref().filter(|further| !further.others.is_empty());
+            // A silent party has the request if its connection exists.
+            let further = live.further.as_ref().filter(|_| hop.target.connection.is_none());
+            let further = further.filter(|further| !further.others.is_empty());
             further.map(|_| NAMED_FAILOVER_AFTER)
         }
     };

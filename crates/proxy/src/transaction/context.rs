@@ -138,7 +138,8 @@ pub(crate) struct Live {
 #[derive(Default)]
 pub(crate) struct Further {
     /// The targets that were not tried yet, in the order of attempts: the addresses of the host in
-    /// the request, or the contacts of its user.
+    /// the request, the contacts of its user, or the Contact of a party whose connection may have
+    /// ended.
     pub(crate) others: VecDeque<Target>,
     /// The Request-URIs of the contacts of a user: those of the branches, and then those of
     /// `others`. `None` if the targets are not contacts of a user.

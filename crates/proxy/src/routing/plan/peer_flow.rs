@@ -73,17 +73,18 @@ pub(super) fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow
 }
 
 /// Returns the target for a request that must use the flow to the other party of its dialog. If
-/// this flow is a connection over TCP, and the party could be reached at its Contact without the
-/// connection, the request may use another connection to the Contact. A trunk or an SBC closes idle
-/// connections, and accepts new ones.
+/// this flow is a connection over TCP that has ended, and the party is not
+/// [bound](Snapshot::is_bound) to it, the request may use another connection: to the Contact if it
+/// names TCP and the IP address of the party, or else to the address in the Via of the party. A
+/// trunk or an SBC closes idle connections, and accepts new ones.
 ///
 /// RFC 3261 §12.2.1.1: "Once the request has been constructed, the address of the server is
 /// computed and the request is sent, using the same procedures for requests outside of a dialog
 /// (Section 8.1.2)."
 ///
-/// RFC 3261 §18.1.1 only recommends the open connection. The Contact must have the IP address of
-/// the party. So the request goes to no third party, and not into the network behind a NAT. Over
-/// TLS, nothing would name the host that the certificate has to prove.
+/// RFC 3261 §18.1.1 only recommends the open connection. Both addresses have the IP address of the
+/// party. So the request goes to no third party, and not into the network behind a NAT. Over TLS,
+/// nothing would name the host that the certificate has to prove.
 ///
 /// # Errors
 /// Returns an error if the flow is a connection of another process, and the party is
@@ -93,23 +94,43 @@ pub(super) fn on_flow(
     contact: &Uri<'_>,
     peer: &PeerFlow,
 ) -> Result<Target, Rejection> {
-    if peer.is_elsewhere && contact.params.get("ob").is_some() {
+    let has_asked = contact.params.get("ob").is_some();
+    if peer.is_elsewhere && has_asked {
         return Err(Rejection::FLOW_GONE);
     }
+    let target = snapshot.target_of(peer)?;
+    let may_reconnect = target.may_reconnect && !has_asked;
+    let named = usable_contact(snapshot, contact, peer);
+    let named = named.filter(|named| named.transport == Transport::Tcp);
+    let address = named.map_or(target.address, |named| named.address);
+    Ok(Target { address, may_reconnect, ..target })
+}
+
+/// Returns the Contact of the other party of a dialog, if the Contact names UDP, and a request may
+/// go there when the connection of the party has ended. A phone over UDP sends a large INVITE over
+/// TCP (RFC 3261 §18.1.1), but may accept no connections.
+///
+/// RFC 3261 §12.2.1.1: "Once the request has been constructed, the address of the server is
+/// computed and the request is sent, using the same procedures for requests outside of a dialog
+/// (Section 8.1.2)."
+pub(super) fn contact_by_udp(input: &PlanInput<'_, '_>, peer: &PeerFlow) -> Option<Target> {
+    let &PlanInput { snapshot, received, request, ref routes, is_ours, .. } = input;
+    let contact = usable_contact(snapshot, &request.uri, peer)?;
+    let is_own = snapshot.addresses.is_own_socket(contact.address, received.flow.local);
+    let is_it = contact.transport == Transport::Udp && routes.is_end() && !is_ours && !is_own;
+    is_it.then_some(contact)
+}
+
+/// Returns the target that the Contact of the other party of a dialog names, if the party has a
+/// connection over TCP, and could be reached at the Contact without this connection. The Contact
+/// must have the IP address of the party.
+fn usable_contact(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> Option<Target> {
     let unconnected = PeerFlow { connection: None, ..*peer };
     let is_free = peer.connection.is_some()
         && !snapshot.is_bound(peer)
         && !needs_flow(snapshot, contact, &unconnected);
-    let named = snapshot.addresses.target_of(contact).filter(|named| {
-        is_free
-            && named.transport == Transport::Tcp
-            && canonical(named.address).ip() == peer.remote.ip()
-    });
-    let target = snapshot.target_of(peer)?;
-    Ok(match named {
-        Some(Target { address, .. }) => Target { address, may_reconnect: true, ..target },
-        None => target,
-    })
+    let named = snapshot.addresses.target_of(contact).filter(|_| is_free)?;
+    (canonical(named.address).ip() == peer.remote.ip()).then_some(named)
 }
 
 /// Returns whether the other party of a dialog cannot be reached at the address `named` that it has
