@@ -1,6 +1,7 @@
 //! A table of the connections of one shard. It assigns messages to connections, and queues messages
 //! that must wait.
 
+mod accepted;
 mod limited;
 mod places;
 
@@ -12,6 +13,7 @@ use tidegate_world::{
     Buffer, CloseCause, Connect, ConnectionId, Flow, ShardIndex, Timers, Timestamp, Transmit,
 };
 
+use self::accepted::AcceptedConnections;
 use self::limited::LimitedConnections;
 use crate::connection::{Connection, ConnectionState, Target, Use, is_request, is_response};
 use crate::limits::{ConnectionCounters, ConnectionLimits};
@@ -23,7 +25,8 @@ use crate::waiting_bytes::WaitingBytes;
 /// A table of connections, found by id and by target.
 ///
 /// A message on a flow that names a connection uses that connection or is not sent. Otherwise it
-/// uses the connection to the remote end, and the table opens one if there is none. While a
+/// uses the connection to the remote end, and the table opens one if there is none. A request to a
+/// stranger also uses a connection that the stranger has opened from the remote address. While a
 /// connection opens, or its peer does not read, its messages wait in order and within limits. A
 /// request that begins [new work](Transmit::is_new_work) does not wait for a peer that reads too
 /// slowly, and may not use the last quarter of a queue. The owner may also open a connection under
@@ -39,6 +42,7 @@ pub struct ConnectionTable {
     connections: BTreeMap<ConnectionId, Connection>,
     /// Ids of the connections that have a target, by target.
     by_target: BTreeMap<Target, ConnectionId>,
+    accepted: AcceptedConnections,
     remotes: Remotes,
     opened: usize,
     /// The opened connections that are not being closed, in the order of their last use.
@@ -63,6 +67,7 @@ impl ConnectionTable {
             counters,
             connections: BTreeMap::new(),
             by_target: BTreeMap::new(),
+            accepted: AcceptedConnections::default(),
             remotes: Remotes::default(),
             opened: 0,
             recency: Recency::default(),
@@ -239,7 +244,7 @@ impl ConnectionTable {
     /// longer exists, on another connection to the remote end of `flow`.
     pub(crate) fn serve_others(&mut self, flow: Flow) {
         let named = flow.connection.filter(|id| self.connections.contains_key(id));
-        let used = named.or_else(|| self.by_target.get(&Target::of(flow)).copied());
+        let used = named.or_else(|| self.find(&Target::of(flow), Use::Stranger));
         if let Some(connection) = used.and_then(|id| self.connections.get_mut(&id)) {
             connection.serves_others = true;
         }
@@ -409,8 +414,10 @@ impl ConnectionTable {
         }
     }
 
-    /// Removes a connection from [`recency`](Self::recency) and [`limited`](Self::limited).
+    /// Removes a connection from [`recency`](Self::recency), [`limited`](Self::limited) and
+    /// [`accepted`](Self::accepted).
     fn forget_use(&mut self, id: ConnectionId, remote: SocketAddr) {
+        self.accepted.remove(remote, id);
         self.recency.remove(id);
         self.limited.remove(id, remote);
     }

@@ -246,6 +246,11 @@ impl World {
         let is_found = |c: &&Connection| c.target.is_some() && !c.is_named;
         let found = self.table.connections.values().filter(is_found).count();
         assert_eq!(found, self.table.by_target.len());
+        let is_accepted = |(id, connection): &(&ConnectionId, &Connection)| {
+            !id.is_opened() && connection.state != ConnectionState::Closing
+        };
+        let accepted = self.table.connections.iter().filter(is_accepted).count();
+        assert_eq!(self.table.accepted.len(), accepted);
         let opened = |id: &&ConnectionId| id.is_opened();
         let kept: Vec<_> =
             self.alive.iter().filter(|(id, _)| self.table.state(**id).is_some()).collect();
@@ -309,6 +314,7 @@ proptest! {
         let ConnectionTable { connections, by_target, remotes, opened, recency, bytes, .. } =
             &world.table;
         prop_assert!(world.table.limited.is_empty());
+        prop_assert_eq!(world.table.accepted.len(), 0);
         prop_assert!(connections.is_empty() && by_target.is_empty() && remotes.is_empty());
         prop_assert_eq!((*opened, recency.len(), bytes.total()), (0, 0, 0));
     }

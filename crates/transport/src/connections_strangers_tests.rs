@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_world::Pool;
+use tidegate_world::{Pool, Transport};
 
 use super::tests::{Scene, to};
 use super::*;
@@ -138,4 +138,97 @@ fn a_connection_for_responses_beyond_the_share_of_its_peer_still_yields_early() 
     scene.now = scene.now + Duration::from_secs(1);
     scene.respond(stranger(8)).unwrap();
     assert_eq!(scene.closes(), [id(opened[1])]);
+}
+
+/// The address of a phone from which it has connected.
+const PHONE: &str = "198.51.100.7:48532";
+
+/// Accepts a connection of the phone, and receives a message on it.
+fn spoken(scene: &mut Scene, number: u32) -> ConnectionId {
+    let id = scene.accepted(number, PHONE).connection.unwrap();
+    scene.table.on_received(scene.now, id);
+    id
+}
+
+/// A regression: such a request waited for another connection, which a phone does not accept.
+///
+/// RFC 3261 §18: "When the connection is accepted by the transport layer, this index is set to the
+/// source IP address, port number, and transport."
+///
+/// RFC 3261 §18.1.1: "If a request is destined to an IP address, port, and transport to which an
+/// existing connection is open, it is RECOMMENDED that this connection be used".
+#[test]
+fn a_request_to_a_stranger_uses_the_connection_that_the_stranger_has_opened() {
+    for transport in [Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss] {
+        let mut scene = opening(4);
+        let to_phone = Flow { transport, ..to(PHONE) };
+        let phone = Flow { connection: ConnectionId::new(2), ..to_phone };
+        scene.table.on_connected(scene.now, phone);
+        scene.table.on_received(scene.now, phone.connection.unwrap());
+        scene.send_to_stranger(to_phone).unwrap();
+        assert_eq!(scene.sent(), [(2, "BYE sip:a@b SIP/2.0\r\n".to_owned())], "{transport}");
+        assert!(scene.table.poll_connect().is_none(), "{transport}");
+        // A listener at the wildcard address has accepted the connection.
+        let local = "0.0.0.0:5060".parse().unwrap();
+        scene.send_to_stranger(Flow { local, ..to_phone }).unwrap();
+        // A socket for IPv6 reports another form of an IPv4 address.
+        scene.send_to_stranger(Flow { transport, ..to("[::ffff:198.51.100.7]:48532") }).unwrap();
+        assert_eq!(scene.sent().len(), 2, "{transport}");
+        // The other shards learn of the end of the connection if they use it.
+        scene.table.serve_others(to_phone);
+        let ended = scene.table.on_closed(phone.connection.unwrap(), CloseCause::Ended);
+        assert_eq!(ended, Some((phone, true)), "{transport}");
+    }
+}
+
+/// Another host behind the same address translation may have opened the connection.
+#[test]
+fn a_request_to_another_address_or_peer_uses_no_accepted_connection() {
+    let tls = Flow { transport: Transport::Tls, ..to(PHONE) };
+    let other = Flow { local: "192.0.2.1:5070".parse().unwrap(), ..to(PHONE) };
+    let wildcard = Flow { local: "0.0.0.0:5070".parse().unwrap(), ..to(PHONE) };
+    for flow in [tls, other, wildcard, to("198.51.100.7:48533"), to("198.51.100.8:48532")] {
+        let mut scene = opening(4);
+        spoken(&mut scene, 2);
+        scene.send_to_stranger(flow).unwrap();
+        assert_eq!(scene.connect().remote, flow.remote);
+        assert!(scene.sent().is_empty(), "{flow:?}");
+    }
+    // A back end or a trusted source, and a response whose own connection has ended.
+    for text in ["INVITE sip:a@b SIP/2.0\r\n", "SIP/2.0 200 OK\r\n"] {
+        let mut scene = opening(4);
+        spoken(&mut scene, 2);
+        scene.send(to(PHONE), text).unwrap();
+        assert_eq!(scene.connect().remote, to(PHONE).remote, "{text}");
+    }
+    let mut scene = opening(4);
+    spoken(&mut scene, 2);
+    let browser = Flow { transport: Transport::Ws, ..to(PHONE) };
+    assert_eq!(scene.send_to_stranger(browser), Err(WhyUnsent::Gone));
+    // The handshake of this connection may not be complete.
+    let mut scene = opening(4);
+    scene.accepted(2, PHONE);
+    scene.send_to_stranger(to(PHONE)).unwrap();
+    assert_eq!(scene.connect().remote, to(PHONE).remote);
+}
+
+#[test]
+fn a_request_uses_no_accepted_connection_that_has_ended() {
+    for is_closed_by_us in [true, false] {
+        let mut scene = opening(4);
+        let first = spoken(&mut scene, 2);
+        if is_closed_by_us {
+            scene.table.close(first);
+        } else {
+            scene.table.on_closed(first, CloseCause::Ended);
+        }
+        scene.send_to_stranger(to(PHONE)).unwrap();
+        assert_eq!(scene.connect().remote, to(PHONE).remote, "{is_closed_by_us}");
+    }
+    // The phone uses its port again, and the driver reports the end of the first connection late.
+    let mut scene = opening(4);
+    spoken(&mut scene, 2);
+    spoken(&mut scene, 4);
+    scene.send_to_stranger(to(PHONE)).unwrap();
+    assert_eq!(scene.sent()[0].0, 4);
 }

@@ -37,7 +37,9 @@ pub struct Transmit {
     /// too slowly, such a request fails at once and does not wait.
     pub is_new_work: bool,
     /// True if the packet is a request to a peer that is neither a back end nor a trusted source.
-    /// The transport opens only a limited number of connections to such peers.
+    /// If such a peer has opened a connection from the address to which the packet goes, the packet
+    /// leaves on this connection. The transport opens only a limited number of connections to such
+    /// peers.
     pub is_to_stranger: bool,
     /// True if the driver may send the packet on another connection to the same peer when the
     /// connection of its flow no longer exists.

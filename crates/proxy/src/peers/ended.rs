@@ -9,9 +9,9 @@ use tidegate_world::{ConnectionId, Timestamp, Transport};
 
 use crate::target::Target;
 
-/// Maximum number of ends that a table remembers. A new end replaces the oldest one. An entry takes
-/// about 150 bytes.
-const ENDED_MAX: usize = 1 << 14;
+/// Maximum number of places that a table remembers. A new place replaces the oldest one. A place
+/// takes about 150 bytes. The end of a connection is remembered at two places.
+const ENDED_MAX: usize = 1 << 15;
 
 /// Time that an end is remembered. A request that waits for its first response checks its
 /// connection at intervals of up to 32*T1 (16 s), and waits for at most 64*T1. Large requests avoid
@@ -43,10 +43,8 @@ impl Ended {
         if let Some(id) = connection {
             self.insert(now, Place::Connection(id));
         }
-        // A request whose target names no connection uses only connections that we have opened.
-        if connection.is_none_or(ConnectionId::is_opened) {
-            self.insert(now, Place::Address(transport, address));
-        }
+        // A request whose target names no connection may use any connection to its address.
+        self.insert(now, Place::Address(transport, address));
     }
 
     fn insert(&mut self, now: Timestamp, place: Place) {
@@ -68,10 +66,10 @@ impl Ended {
     }
 
     /// Returns whether the connection of `target` has ended at `since` or later. If `target` names
-    /// no connection, or may reconnect, a connection that we have opened to its address counts too.
+    /// no connection, or may reconnect, any connection to its address counts too.
     pub(super) fn holds(&self, target: &Target, since: Timestamp) -> bool {
         let ended = |place| self.ends.get(&place).is_some_and(|at| *at >= since);
-        // If the request may reconnect, it may have been sent on a connection that we have opened.
+        // If the request may reconnect, it may have been sent on another connection to the address.
         target.connection.is_some_and(|id| ended(Place::Connection(id)))
             || (target.connection.is_none() || target.may_reconnect)
                 && ended(Place::Address(target.transport, target.address))
@@ -85,24 +83,28 @@ mod tests {
 
     /// Returns a target on the connection with this number.
     fn on(number: u32) -> Target {
-        let address: SocketAddr = ([192, 0, 2, 1], 40_000 + (number % 20_000) as u16).into();
+        let host = [192, 0, 2, (number / 20_000) as u8];
+        let address: SocketAddr = (host, 40_000 + (number % 20_000) as u16).into();
         Target { connection: ConnectionId::new(number), ..Target::new(Transport::Tcp, address) }
     }
 
+    /// Number of ends of connections that a table remembers.
+    const ENDS: u32 = ENDED_MAX as u32 / 2;
+
     #[test]
-    fn an_end_is_found_by_its_connection_and_an_opened_one_by_its_address_too() {
+    fn an_end_is_found_by_its_connection_and_by_its_address() {
         let mut ended = Ended::default();
-        for (number, is_by_address) in [(2, false), (3, true)] {
+        for number in [2, 3] {
             ended.record(at(10), &on(number));
             assert!(ended.holds(&on(number), at(10)), "{number}");
             assert!(!ended.holds(&on(number), at(11)), "the end was before the request");
             let elsewhere = Target { address: on(7).address, ..on(number) };
             assert!(ended.holds(&elsewhere, at(0)), "a Via may name another port");
             let unnamed = Target { connection: None, ..on(number) };
-            assert_eq!(ended.holds(&unnamed, at(0)), is_by_address, "{number}");
-            let again = Target { may_reconnect: true, ..on(number + 10) };
-            let again = Target { address: on(number).address, ..again };
-            assert_eq!(ended.holds(&again, at(0)), is_by_address, "{number}");
+            assert!(ended.holds(&unnamed, at(0)), "{number}");
+            let again = Target { address: on(number).address, ..on(number + 10) };
+            assert!(!ended.holds(&again, at(0)), "only its own connection counts");
+            assert!(ended.holds(&Target { may_reconnect: true, ..again }, at(0)), "{number}");
         }
         assert!(!ended.holds(&on(4), at(0)));
         // A connection with the same id has ended again.
@@ -116,38 +118,39 @@ mod tests {
     fn an_end_is_remembered_for_a_minute_among_many_others() {
         let mut ended = Ended::default();
         ended.record(at(0), &on(2));
-        for number in 2..ENDED_MAX as u32 {
+        for number in 2..ENDS {
             ended.record(at(30_000), &on(2 * number));
         }
         assert!(ended.holds(&on(2), at(0)), "as many as a shard remembers");
-        assert_eq!(ended.order.len(), ENDED_MAX - 1);
-        ended.record(at(60_000), &on(2 * ENDED_MAX as u32));
+        assert_eq!(ended.order.len(), ENDED_MAX - 2);
+        ended.record(at(60_000), &on(2 * ENDS));
         assert!(ended.holds(&on(2), at(0)));
-        ended.record(at(60_001), &on(2 * ENDED_MAX as u32 + 2));
+        ended.record(at(60_001), &on(2 * ENDS + 2));
         assert!(!ended.holds(&on(2), at(0)) && ended.holds(&on(4), at(0)));
         // The rest is forgotten with the next end.
         ended.record(at(130_000), &on(6));
-        assert_eq!((ended.order.len(), ended.ends.len()), (1, 1));
+        assert_eq!((ended.order.len(), ended.ends.len()), (2, 2));
     }
 
     #[test]
     fn many_ends_at_one_place_do_not_replace_others() {
+        const LAST: u64 = ENDED_MAX as u64;
         let mut ended = Ended::default();
         ended.record(at(0), &on(2));
-        for ms in 1..=2 * ENDED_MAX as u64 {
+        for ms in 1..=LAST {
             ended.record(at(ms), &on(4));
         }
-        assert!(ended.holds(&on(2), at(0)) && ended.holds(&on(4), at(2 * ENDED_MAX as u64)));
+        assert!(ended.holds(&on(2), at(0)) && ended.holds(&on(4), at(LAST)));
         // The last end at a place counts, and not the first.
         ended.record(at(60_002), &on(6));
-        assert!(!ended.holds(&on(2), at(0)) && ended.holds(&on(4), at(2 * ENDED_MAX as u64)));
-        assert_eq!((ended.order.len(), ended.ends.len()), (2, 2));
+        assert!(!ended.holds(&on(2), at(0)) && ended.holds(&on(4), at(LAST)));
+        assert_eq!((ended.order.len(), ended.ends.len()), (4, 4));
     }
 
     #[test]
     fn the_number_of_remembered_ends_is_limited() {
         let mut ended = Ended::default();
-        for number in 1..=ENDED_MAX as u32 + 10 {
+        for number in 1..=ENDS + 10 {
             ended.record(at(0), &on(2 * number));
         }
         assert_eq!((ended.order.len(), ended.ends.len()), (ENDED_MAX, ENDED_MAX));

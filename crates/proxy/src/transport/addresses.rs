@@ -278,10 +278,11 @@ impl Addresses {
 
     /// Returns the target that a URI names by a numeric address, if a listener has its transport.
     pub(crate) fn target_of(&self, uri: &Uri<'_>) -> Option<Target> {
-        let transport = transport_of(uri)?;
-        if !self.listeners.iter().any(|own| own.transport == transport) {
-            return None;
-        }
+        let named = transport_of(uri)?;
+        // RFC 7118 §5.2: a WebSocket over TLS has the parameter `ws` too.
+        let ours = self.listeners.iter().map(|own| own.transport);
+        let ours = ours.filter(|own| is_named(*own, named));
+        let transport = ours.min_by_key(|own| *own != named)?;
         // RFC 3261 §19.1.1: "The maddr parameter indicates the server address to be
         // contacted for this user, overriding any address derived from the host field."
         let ip = match uri.maddr() {

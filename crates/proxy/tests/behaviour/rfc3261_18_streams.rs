@@ -1,5 +1,6 @@
 //! RFC 3261 §18: messages on streams use the connection to which they belong.
 
+mod accepted;
 mod backed_up;
 mod failing;
 mod reconnecting;

@@ -1,6 +1,7 @@
 //! Opens, accepts and evicts connections, within the limits of a table.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use tidegate_world::{Connect, ConnectionId, Flow, Timestamp};
 
@@ -32,9 +33,9 @@ impl ConnectionTable {
         true
     }
 
-    /// Returns the connection to the remote end of a flow. Opens one if there is none. Fails if a
-    /// limit on opened connections is reached, or if the transport is WebSocket and there is no
-    /// connection.
+    /// Returns the connection to the remote end of a flow that names no connection. Opens one if
+    /// there is none. Fails if a limit on opened connections is reached, or if the transport is
+    /// WebSocket and there is no connection.
     pub(super) fn find_or_open(
         &mut self,
         now: Timestamp,
@@ -42,7 +43,7 @@ impl ConnectionTable {
         by: Use,
     ) -> Result<ConnectionId, WhyUnsent> {
         let target = Target::of(flow);
-        if let Some(&id) = self.by_target.get(&target) {
+        if let Some(id) = self.find(&target, by) {
             return Ok(id);
         }
         // RFC 7118 §5.3: "SIP responses can only be sent over the existing WebSocket connection".
@@ -62,6 +63,35 @@ impl ConnectionTable {
             connection.opens_for_response = by == Use::Response;
         }
         Ok(id)
+    }
+
+    /// Returns the connection to `target` for a message of the kind `by` whose flow names no
+    /// connection.
+    ///
+    /// RFC 3261 §18.1.1: "If a request is destined to an IP address, port, and transport to which
+    /// an existing connection is open, it is RECOMMENDED that this connection be used".
+    ///
+    /// A peer that has connected from the address of `target` may be another host behind the same
+    /// address translation. So only requests to strangers use accepted connections. Requests to
+    /// back ends and trusted sources do not.
+    pub(super) fn find(&self, target: &Target, by: Use) -> Option<ConnectionId> {
+        let opened = self.by_target.get(target).copied();
+        opened.or_else(|| self.find_accepted(target).filter(|_| by == Use::Stranger))
+    }
+
+    /// Returns the connection that the peer at the address of `target` has opened to the listener
+    /// of `target`, over the same transport. Before the first message of the peer, the handshake of
+    /// TLS or of a WebSocket may not be complete.
+    fn find_accepted(&self, target: &Target) -> Option<ConnectionId> {
+        let is_it = |id: &ConnectionId| {
+            self.connections.get(id).is_some_and(|connection| {
+                connection.has_spoken
+                    && connection.flow.transport == target.transport
+                    && is_at(target.local, connection.listener)
+            })
+        };
+        // If a peer uses its port again, the end of its previous connection may not be known yet.
+        self.accepted.of_peer(target.remote).filter(is_it).last()
     }
 
     /// Returns whether one more connection may be opened for this use. If the limit on connections
@@ -153,6 +183,7 @@ impl ConnectionTable {
             return;
         }
         self.connections.insert(id, Connection::new(now, flow, ConnectionState::Open));
+        self.accepted.add(flow.remote, id);
         self.counters.accepted.add(1);
         self.arm(id);
     }
@@ -167,6 +198,15 @@ impl ConnectionTable {
         self.next_id = id.next_of(self.shard);
         id
     }
+}
+
+/// Returns whether a connection to the address `local` was accepted by the listener at `listener`,
+/// which may be the wildcard address.
+fn is_at(listener: SocketAddr, local: SocketAddr) -> bool {
+    let covers = listener.ip().is_unspecified()
+        && listener.is_ipv4() == local.is_ipv4()
+        && listener.port() == local.port();
+    listener == local || covers
 }
 
 /// Returns the time at which a connection was last used. It is `now` if the connection is not open
