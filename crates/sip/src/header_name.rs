@@ -235,8 +235,8 @@ impl HeaderName {
         }
     }
 
-    /// Returns true for a header that may occur only once and whose value is not a comma-separated
-    /// list (RFC 3261 §7.3.1).
+    /// Returns true for a header that a proxy uses and that may occur only once, because its value
+    /// is not a comma-separated list (RFC 3261 §7.3.1).
     pub(crate) const fn is_single(self) -> bool {
         SINGLE & self.bit() != 0
     }
@@ -328,42 +328,16 @@ const fn beginning(name: &[u8]) -> (u128, u32) {
 }
 
 /// The set of the names that may occur only on one line, with one [bit](HeaderName::bit) for each.
+///
+/// These are the headers with a single value that a proxy uses itself, and the Content-Length, by
+/// which it and the next element find the end of the body. A server may accept or reject a request
+/// that repeats another header.
+///
+/// RFC 3261 §16.3: "Any other components, well-formed or not, SHOULD be ignored and remain
+/// unchanged when the message is forwarded."
 pub(crate) const SINGLE: u64 = {
     use HeaderName::*;
-    let names = [
-        CallId,
-        ContentDisposition,
-        ContentLength,
-        ContentType,
-        CSeq,
-        Date,
-        Event,
-        Expires,
-        From,
-        MaxBreadth,
-        MaxForwards,
-        MimeVersion,
-        MinExpires,
-        MinSe,
-        Organization,
-        Priority,
-        RAck,
-        ReferTo,
-        ReferredBy,
-        Replaces,
-        ReplyTo,
-        RetryAfter,
-        RSeq,
-        Server,
-        SessionExpires,
-        SipETag,
-        SipIfMatch,
-        Subject,
-        SubscriptionState,
-        Timestamp,
-        To,
-        UserAgent,
-    ];
+    let names = [CallId, ContentLength, CSeq, From, MaxBreadth, MaxForwards, To];
     let mut set = 0;
     let mut i = 0;
     while i < names.len() {
@@ -454,10 +428,11 @@ mod tests {
     }
 
     #[test]
-    fn lists_may_be_repeated_and_single_values_not() {
+    fn lists_and_unused_headers_may_be_repeated_and_single_values_not() {
         assert!(HeaderName::CallId.is_single() && HeaderName::MaxForwards.is_single());
         for list in [HeaderName::Via, HeaderName::Route, HeaderName::Contact, HeaderName::Other] {
             assert!(!list.is_single(), "{list}");
         }
+        assert!(!HeaderName::UserAgent.is_single() && !HeaderName::Expires.is_single());
     }
 }

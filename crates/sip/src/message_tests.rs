@@ -111,8 +111,8 @@ fn mandatory_headers_are_there_once_and_well_formed() {
         ("i: 1", CallId),
         ("CSeq: 1 INVITE", CSeq),
         ("Max-Forwards: 1", MaxForwards),
+        ("max-breadth: 1", MaxBreadth),
         ("Content-Length: 4", ContentLength),
-        ("EXPIRES: 1", Expires),
     ] {
         let twice = format!("\r\n{line}\r\n{line}\r\nContact:");
         assert_eq!(check("\r\nContact:", &twice), Err(DuplicateHeader(name)));
@@ -121,6 +121,31 @@ fn mandatory_headers_are_there_once_and_well_formed() {
     assert_eq!(check("314159 INVITE", "314159 ACK"), Err(BadHeader(CSeq)));
     assert_eq!(check("SIP/2.0\r\n", "SIP/3.0\r\n"), Err(Malformed::Version));
     assert_eq!(check("Max-Forwards", "X-Forwards"), Ok(()));
+}
+
+/// A regression: a request of a B2BUA with two User-Agent lines got 400.
+///
+/// RFC 3261 §16.3: "Any other components, well-formed or not, SHOULD be ignored and remain
+/// unchanged when the message is forwarded."
+#[test]
+fn headers_that_a_proxy_does_not_use_may_be_repeated() {
+    for line in [
+        "User-Agent: FPBX",
+        "S: lunch",
+        "Organization: x",
+        "Date: Sat, 13 Nov 2010 23:29:00 GMT",
+        "Reply-To: <sip:a@b>",
+        "Priority: urgent",
+        "Expires: 1",
+        "x: 90",
+        "c: application/sdp",
+        "MIME-Version: 1.0",
+        "SIP-ETag: 1",
+    ] {
+        let twice = INVITE.replace("\r\nContact:", &format!("\r\n{line}\r\n{line}\r\nContact:"));
+        assert_ne!(twice, INVITE);
+        assert_eq!(Message::parse(twice.as_bytes()).unwrap().check(), Ok(()), "{line}");
+    }
 }
 
 /// Found by fuzzing. A proxy appends a `received` parameter to a Via, or a tag to a To. No parser

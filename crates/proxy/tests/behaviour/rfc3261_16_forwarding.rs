@@ -55,6 +55,18 @@ fn a_via_of_ours_is_on_top_and_all_else_stays_in_place() {
     assert_eq!(rest.join("\r\n"), expected);
 }
 
+/// A regression: such a request got 400.
+///
+/// RFC 3261 §16.3: "Any other components, well-formed or not, SHOULD be ignored and remain
+/// unchanged when the message is forwarded."
+#[test]
+fn repeated_headers_that_the_proxy_does_not_use_stay_in_order() {
+    let mut script = Script::new();
+    let more = "User-Agent: FPBX\r\nSubject: a\r\nuser-agent: gw-7\r\nSubject: b\r\n";
+    let sent = script.one(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 1, more));
+    assert!(sent.text.contains(&format!("\r\n{more}From: ")), "{}", sent.text);
+}
+
 // §16.6 item 3: "If the copy contains a Max-Forwards header field, the proxy MUST
 // decrement its value by one (1). If the copy does not contain a Max-Forwards header
 // field, the proxy MUST add one with a field value, which SHOULD be 70."
