@@ -71,6 +71,9 @@ pub struct Listener {
     pub local: SocketAddr,
     /// `host:port` by which others reach this listener, as in our Via and Record-Route.
     pub advertised: String,
+    /// Further host names and IP addresses by which others reach this listener. A Route may name
+    /// one of them.
+    pub names: Vec<String>,
     /// Networks of trusted sources, which may send requests to addresses outside the pools.
     pub trust: Vec<IpNet>,
     /// Networks of further sources that are trusted to assert the identity of the caller (RFC
@@ -90,6 +93,7 @@ impl Listener {
             transport: Transport::Udp,
             local,
             advertised: local.to_string(),
+            names: Vec::new(),
             trust: Vec::new(),
             trust_identity: Vec::new(),
             shared: false,

@@ -151,6 +151,7 @@ impl<'a> Assembly<'a> {
                 .advertise
                 .as_ref()
                 .map_or_else(|| local.to_string(), ToString::to_string),
+            names: listen.names.clone(),
             trust: listen.trust.clone(),
             trust_identity: listen.trust_identity.clone(),
             shared: listen.shared != Sharing::No,

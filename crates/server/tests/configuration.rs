@@ -241,6 +241,7 @@ fn the_smallest_configuration_means_what_the_reference_says() {
     assert_eq!(config.server.rotation, Rotation { every: None, settle: Duration::from_secs(60) });
     assert_eq!(config.admin.address, Some("127.0.0.1:8060".parse().unwrap()));
     assert_eq!(config.listen[0].advertise, None);
+    assert!(config.listen[0].names.is_empty());
     let backends = &config.pool[0].backends;
     assert_eq!(backends[1].name, "127.0.0.1:5071");
     assert_eq!(backends[1].endpoint.address(), Some("127.0.0.1:5071".parse().unwrap()));
@@ -255,7 +256,8 @@ fn every_key_of_the_full_configuration_is_read() {
     let config = parse(&files("good")[0].with_file_name("full.toml")).unwrap();
     assert_eq!(
         config.to_string(),
-        "  listen   udp 0.0.0.0:5060, advertised as sip.example.com:5060, trusts 2 networks
+        "  listen   udp 0.0.0.0:5060, advertised as sip.example.com:5060, 3 further names, trusts 2 \
+         networks
   listen   udp [2001:db8::1]:5060, shared with other hosts
   listen   udp [2001:db8::2]:5060
   pool     app: cjsq, stateless, 2 back ends
@@ -300,6 +302,7 @@ fn every_key_of_the_full_configuration_is_read() {
     assert_eq!((message.failover_after.as_millis(), message.tries_max), (2000, 5));
     assert_eq!(message.backends[0].q, 0.25);
     assert_eq!(config.listen[0].receive_buffer, 65536);
+    assert_eq!(config.listen[0].names, ["example.com", "203.0.113.10", "[2001:db8::9]"]);
     assert_eq!(config.listen[0].trust[1], "203.0.113.7/32".parse().unwrap());
 }
 
@@ -328,6 +331,7 @@ fn piece() -> impl Strategy<Value = String> {
         "transport = ",
         "address = ",
         "advertise = ",
+        "names = ",
         "trust = ",
         "uri = ",
         "weight = ",

@@ -123,7 +123,7 @@ impl Addresses {
         let at = &self.listeners[self.listener_at(flow)];
         let is_here = match host.ip() {
             Some(ip) => ip == local.ip() || self.listeners.iter().any(|l| l.is_ip(ip)),
-            None => self.listeners.iter().any(|l| is_host(&host, &l.host)),
+            None => self.listeners.iter().any(|l| is_host(&host, &l.host) || l.has_name(&host)),
         };
         let port = port_of(uri);
         is_here && (at.is_port(port) || port == local.port())
@@ -231,14 +231,21 @@ impl Addresses {
     /// proxy.
     pub(crate) fn named(&self, uri: &Uri<'_>) -> Option<u8> {
         let (port, transport) = (port_of(uri), transport_of(uri)?);
-        let names =
-            |own: &Own| is_named(own.transport, transport) && own.is_host(uri) && own.is_port(port);
+        let names = |own: &Own| {
+            let is_host = own.is_host(uri) || own.is_listed(uri);
+            is_named(own.transport, transport) && is_host && own.is_port(port)
+        };
         let index = self.listeners.iter().position(names)?;
         u8::try_from(index).ok()
     }
 
     /// Returns whether `uri`, a Route value of a message on `flow`, names us: it is our own
     /// Record-Route, or the outbound proxy that the client has configured.
+    ///
+    /// RFC 3261 §16.4: "If the first value in the Route header field indicates this proxy, the
+    /// proxy MUST remove that value from the request." A client finds its outbound proxy by RFC
+    /// 3263. So if the client names a domain without a port, the SRV records of this domain contain
+    /// the port.
     pub(crate) fn is_own_route(&self, uri: &Uri<'_>, flow: &Flow) -> bool {
         let port = port_of(uri);
         // A browser names the port of its URL only if that is not the default one.
@@ -246,7 +253,7 @@ impl Addresses {
             let named = || transport_of(uri).is_some_and(|by| is_named(own.transport, by));
             uri.port.is_none() && own.is_port(default_port(own.transport)) && named()
         };
-        self.is_own(uri, flow, |own| own.is_port(port) || is_default(own))
+        self.is_own(uri, flow, |own| own.is_port(port) || is_default(own)) || self.is_listed(uri)
     }
 
     /// Returns whether the Request-URI of a message on `flow` is addressed to us. A URI with a host
@@ -260,7 +267,17 @@ impl Addresses {
         if uri.maddr().is_some() && self.target_of(uri).is_none_or(elsewhere) {
             return false;
         }
+        // A URI with a user and one of our further names may be the Contact of a phone in the same
+        // domain.
         self.is_own(uri, flow, |l| uri.port.is_none_or(|port| l.is_port(port)))
+            || uri.user.is_none() && self.is_listed(uri)
+    }
+
+    /// Returns whether `uri` has one of the further names of a listener, and no port or a port of
+    /// this listener.
+    fn is_listed(&self, uri: &Uri<'_>) -> bool {
+        let is_port = |own: &Own| uri.port.is_none_or(|port| own.is_port(port));
+        self.listeners.iter().any(|own| own.is_listed(uri) && is_port(own))
     }
 
     /// Returns whether `uri` has a host of ours and a port for which `suits` is true. If a listener

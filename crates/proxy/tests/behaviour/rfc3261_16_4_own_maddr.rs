@@ -36,6 +36,19 @@ fn an_maddr_of_ours_is_stripped() {
     }
 }
 
+/// §16.4: "If the Request-URI contains a maddr parameter, the proxy MUST check to see if its value is
+/// in the set of addresses or domains the proxy is configured to be responsible for."
+#[test]
+fn an_maddr_with_a_further_name_of_ours_is_stripped() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.listeners[0].names = vec!["sip.example.com".to_owned(), "203.0.113.10".to_owned()];
+    });
+    for (i, maddr) in ["SIP.example.com.", "203.0.113.10"].into_iter().enumerate() {
+        let out = sent(&mut s, &format!("sip:bob@x.example;maddr={maddr}"), &format!("c{i}"));
+        assert_eq!(out.start(), "INVITE sip:bob@x.example SIP/2.0", "{maddr}");
+    }
+}
+
 /// The Request-URI has a non-default port, which is removed too.
 #[test]
 fn the_port_goes_with_the_maddr() {

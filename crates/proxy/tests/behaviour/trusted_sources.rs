@@ -332,6 +332,104 @@ fn advertised_names_are_ours() {
     assert!(bye.to == address(BACKEND_A) && bye.all("Route").is_empty());
 }
 
+/// Returns a proxy with several names, at the ports 5060 and 5070.
+fn with_names() -> Script {
+    let names = ["sip.example.com", "example.com", "203.0.113.10", "[2001:db8::1]"];
+    Script::with(Policy::Rr, |settings| {
+        settings.listeners = vec![Listener {
+            advertised: "edge.example:5070".to_owned(),
+            names: names.map(str::to_owned).into(),
+            ..Listener::new(address(PROXY))
+        }];
+    })
+}
+
+/// A regression: a phone whose outbound proxy was a name of ours got 403.
+///
+/// RFC 3261 §16.4: "If the first value in the Route header field indicates this proxy, the proxy
+/// MUST remove that value from the request." A phone writes its outbound proxy into Route (RFC 3261
+/// §8.1.2). It may find the port in the SRV records of a domain (RFC 3263 §4.2).
+#[test]
+fn a_route_may_name_us_by_each_of_our_names() {
+    let mut script = with_names();
+    for (i, route) in [
+        "<sip:sip.example.com;lr>",
+        "<sip:SIP.Example.COM.;lr>",
+        "<sip:sip.example.com:5060;lr>",
+        "<sip:example.com:5070;lr>",
+        "<sip:example.com;transport=tcp;lr>",
+        "<sip:sip.example.com>",
+        "<sip:203.0.113.10;lr>",
+        "<sip:[2001:db8::1]:5070;lr>",
+        "<sip:sip.example.com;lr>, <sip:192.0.2.1;lr>",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let more = format!("Route: {route}\r\n");
+        let register = request("REGISTER", "sip:example.com", &format!("r{i}"), 1, &more);
+        assert!(script.one(CALLER, &register).all("Route").is_empty(), "{route}");
+    }
+}
+
+/// RFC 3261 §16.12 lets a client preload a Route. A name of ours must not open a relay.
+#[test]
+fn a_name_of_ours_in_a_route_does_not_let_strangers_relay() {
+    let mut script = with_names();
+    for route in [
+        "<sip:evil.example;lr>",
+        "<sip:x.sip.example.com;lr>",
+        "<sip:sip.example.com.evil.example;lr>",
+        "<sip:sip.example.com:5061;lr>",
+        "<sip:203.0.113.10:5061;lr>",
+        "<sip:sip.example.com;lr>, <sip:evil.example;lr>",
+        "<sip:sip.example.com;lr>, <sip:203.0.113.9;lr>",
+    ] {
+        let more = format!("Route: {route}\r\n");
+        let message = request("MESSAGE", "sip:bob@192.0.2.1", "m", 1, &more);
+        assert_eq!(script.status(CALLER, &message), 403, "{route}");
+    }
+    let more = "Route: <sip:sip.example.com;lr>\r\n";
+    let message = request("MESSAGE", "sip:x@203.0.113.9", "u", 1, more);
+    assert_eq!(script.status(CALLER, &message), 403);
+}
+
+#[test]
+fn an_options_to_each_of_our_names_is_answered_here() {
+    let mut script = with_names();
+    for (i, (host, status)) in [
+        ("sip.example.com", Some(200)),
+        ("Example.com.:5070", Some(200)),
+        ("203.0.113.10", Some(200)),
+        ("sip.example.com:5061", None),
+        ("bob@sip.example.com", None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let options = request("OPTIONS", &format!("sip:{host}"), &format!("o{i}"), 1, "");
+        match status {
+            Some(status) => assert_eq!(script.status(CALLER, &options), status, "{host}"),
+            None => assert!(script.one(CALLER, &options).start().starts_with("OPTIONS"), "{host}"),
+        }
+    }
+    // The outer address of a NAT is ours, like an advertised address.
+    let invite = request("INVITE", "sip:bob@203.0.113.10", "i", 1, "");
+    assert!(script.one(CALLER, &invite).start().starts_with("INVITE"));
+}
+
+/// RFC 3261 §12.1.1: the Contact is the remote target of the dialog. Some phones write the domain of
+/// their user into it.
+#[test]
+fn a_contact_in_a_domain_of_ours_still_leads_to_the_caller() {
+    let mut script = with_names();
+    let (sent, route) = call(&mut script, "a");
+    let more = format!("Totag\r\nRoute: {route}\r\n");
+    let bye = request("BYE", "sip:alice@example.com", "a", 7, &more)
+        .replace("Via: SIP/2.0/UDP 198.51.100.7:5060", "Via: SIP/2.0/UDP 10.0.0.1:5070");
+    assert_eq!(script.one(&sent.to.to_string(), &bye).to, address(CALLER));
+}
+
 // A listener with a wildcard address: the local address of a packet is ours, whatever we advertise.
 #[test]
 fn a_wildcard_listener_is_found_by_the_port_and_answers_from_the_requested_address() {

@@ -100,6 +100,26 @@ pub(super) fn advertised(text: &str) -> Result<HostPort, Wrong> {
     }
 }
 
+/// Reads a host by which peers reach a listener: `sip.example.com`, `192.0.2.1`. Returns a host name
+/// in lower case and without a final dot, or an IP address in the form of a URI.
+pub(super) fn own_host(text: &str) -> Result<String, Wrong> {
+    if let Ok(ip) = unbracketed(text).parse::<IpAddr>() {
+        reachable(SocketAddr::new(ip, SIP_PORT))?;
+        return Ok(in_uri(ip));
+    }
+    let name = text.strip_suffix('.').unwrap_or(text);
+    if is_host_name(name) {
+        return Ok(name.to_ascii_lowercase());
+    }
+    match text.rsplit_once(':') {
+        Some((host, _)) if is_host_name(host) || unbracketed(host).parse::<IpAddr>().is_ok() => {
+            let help = format!("write `\"{host}\"`: the port is that of the listener");
+            Err(Wrong::with_help("a port", help))
+        }
+        _ => Err("not a host name or address".into()),
+    }
+}
+
 /// Returns the address as the host of a URI: an IPv6 address in brackets.
 pub(super) fn in_uri(ip: IpAddr) -> String {
     match ip {
@@ -253,5 +273,23 @@ mod tests {
             "the port is not a number from 1 to 65535"
         );
         assert_eq!(label(advertised("under_score:5060")), "not a host name or address");
+    }
+
+    #[test]
+    fn own_hosts_have_no_port_and_no_final_dot() {
+        assert_eq!(own_host("SIP.example.com.").as_deref(), Ok("sip.example.com"));
+        assert_eq!(own_host("2001:DB8::1").as_deref(), Ok("[2001:db8::1]"));
+        assert_eq!(own_host("[2001:db8::1]").as_deref(), Ok("[2001:db8::1]"));
+        assert_eq!(own_host("192.0.2.1").as_deref(), Ok("192.0.2.1"));
+        for (wrong, right) in
+            [("a.example:5060", "a.example"), ("[::1]:5060", "[::1]"), ("192.0.2.1:1", "192.0.2.1")]
+        {
+            let remedy = format!("write `\"{right}\"`: the port is that of the listener");
+            assert_eq!(help(own_host(wrong)), remedy);
+        }
+        assert_eq!(label(own_host("0.0.0.0")), "peers cannot send to the wildcard address");
+        for wrong in ["", ".", "a..b", "a_b", "*.example.com", "1.2.3", "::ffff:192.0.2.1"] {
+            assert!(own_host(wrong).is_err(), "{wrong}");
+        }
     }
 }

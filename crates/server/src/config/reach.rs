@@ -7,7 +7,7 @@ use std::ops::Range;
 use tidegate_world::Transport;
 use toml::Spanned;
 
-use super::address::{HostPort, SIP_PORT};
+use super::address::SIP_PORT;
 use super::diagnostic::Report;
 use super::endpoint::Endpoint;
 use super::pool;
@@ -248,17 +248,25 @@ fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {
     );
 }
 
-/// Returns the place in the file where `listener` advertises `endpoint`, if it does.
+/// Returns the place in the file where `listener` advertises `endpoint`, or lists its host among the
+/// further names, if it does.
 fn advertises(listener: &ListenDraft, endpoint: &Endpoint) -> Option<Range<usize>> {
-    let advertised = listener.advertise.as_ref()?;
-    let is_own = match endpoint {
-        Endpoint::Domain(domain) => {
-            let HostPort { host, port } = advertised.get_ref();
-            domain == host && *port == SIP_PORT
-        }
-        _ => advertised.get_ref().to_string() == endpoint.to_string(),
+    let leads_to = |host: &str, port: u16| match endpoint {
+        Endpoint::Domain(domain) => domain == host && port == SIP_PORT,
+        _ => format!("{host}:{port}") == endpoint.to_string(),
     };
-    is_own.then(|| advertised.span())
+    let ListenDraft { advertise, address, names, .. } = listener;
+    if let Some(advertised) = advertise
+        && leads_to(&advertised.get_ref().host, advertised.get_ref().port)
+    {
+        return Some(advertised.span());
+    }
+    let names = names.as_ref()?;
+    let advertised = advertise.as_ref().map(|at| at.get_ref().port);
+    let bound = address.as_ref().map(|at| at.get_ref().port());
+    let is_own =
+        |name: &String| [advertised, bound].into_iter().flatten().any(|port| leads_to(name, port));
+    names.get_ref().iter().any(is_own).then(|| names.span())
 }
 
 /// Returns the position of the listener's address in the file, if the listener receives at

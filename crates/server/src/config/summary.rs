@@ -122,6 +122,9 @@ fn listener(listen: &Listen) -> String {
     if let Some(advertised) = &listen.advertise {
         line += &format!(", advertised as {advertised}");
     }
+    if !listen.names.is_empty() {
+        line += &format!(", {}", counted(listen.names.len(), "further name"));
+    }
     match listen.shared {
         Sharing::No => {}
         Sharing::Hosts => line += ", shared with other hosts",

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use tidegate_sip::Uri;
+use tidegate_sip::{Host, Uri};
 use tidegate_world::{Flow, Transport};
 
 use crate::resolution::default_port;
@@ -23,6 +23,10 @@ pub(crate) struct Own {
     pub(super) host: Box<str>,
     pub(super) port: u16,
     pub(super) ip: Option<IpAddr>,
+    /// The host names in [`Listener::names`], without a final dot.
+    names: Box<[Box<str>]>,
+    /// The IP addresses in [`Listener::names`].
+    ips: Box<[IpAddr]>,
     pub(super) listener: Listener,
 }
 
@@ -30,6 +34,7 @@ impl Own {
     pub(super) fn new(listener: &Listener) -> Self {
         let advertised = listener.advertised.as_str();
         let transport = listener.transport;
+        let (ips, names) = hosts(&listener.names);
         let usual = default_port(transport);
         let (host, port) = match advertised.parse::<SocketAddr>() {
             Ok(address) => (address.ip().to_string(), address.port()),
@@ -76,10 +81,13 @@ impl Own {
             advertised: advertised.into(),
             host: host.into(),
             port,
+            names,
+            ips,
             listener: listener.clone(),
         }
     }
 
+    /// Returns whether the host of `uri` is the advertised host or an IP address of this listener.
     pub(super) fn is_host(&self, uri: &Uri<'_>) -> bool {
         let Some(host) = uri.host else { return false };
         match host.ip() {
@@ -88,13 +96,27 @@ impl Own {
         }
     }
 
+    /// Returns whether the host of `uri` is one of the further [names](Listener::names) of this
+    /// listener.
+    pub(super) fn is_listed(&self, uri: &Uri<'_>) -> bool {
+        uri.host.is_some_and(|host| self.has_name(&host))
+    }
+
+    /// Returns whether `host` is one of the further [names](Listener::names) of this listener, in
+    /// any case, with or without a final dot. Returns false for an IP address.
+    pub(super) fn has_name(&self, host: &Host<'_>) -> bool {
+        let Host::Name(text) = *host else { return false };
+        let text = text.strip_suffix(b".").unwrap_or(text);
+        self.names.iter().any(|name| name.as_bytes().eq_ignore_ascii_case(text))
+    }
+
     /// Returns whether packets to this IP address may arrive at this listener.
     pub(super) fn is_here(&self, ip: IpAddr) -> bool {
         self.is_ip(ip) || self.local.ip().is_unspecified() && ip.is_loopback()
     }
 
     pub(super) fn is_ip(&self, ip: IpAddr) -> bool {
-        self.ip == Some(ip) || self.local.ip() == ip
+        self.ip == Some(ip) || self.local.ip() == ip || self.ips.contains(&ip)
     }
 
     /// Returns the local address to which a message on `flow` was sent, if the listener has the
@@ -124,4 +146,12 @@ impl Own {
     pub(super) fn is_port(&self, port: u16) -> bool {
         port == self.port || port == self.local.port()
     }
+}
+
+/// Separates these hosts into IP addresses and host names. The names have no final dot.
+fn hosts(all: &[String]) -> (Box<[IpAddr]>, Box<[Box<str>]>) {
+    let ip = |host: &String| Host::parse(host.as_bytes())?.ip();
+    let name = |host: &&String| ip(host).is_none();
+    let bare = |host: &String| Box::<str>::from(host.strip_suffix('.').unwrap_or(host));
+    (all.iter().filter_map(ip).collect(), all.iter().filter(name).map(bare).collect())
 }

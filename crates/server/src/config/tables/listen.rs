@@ -96,6 +96,19 @@ table! {
         "a host and port, such as `\"sip.example.com:5060\"`",
         address::advertised,
     ), Means("`address`. The key is required if `address` is a wildcard");
+    /// Further hosts by which peers reach this listener. A phone writes its outbound proxy into
+    /// Route. Tidegate accepts such a Route if it names `address`, `advertise` or one of these
+    /// hosts, and rejects any other Route of a phone with 403. Write every name in the DNS that
+    /// leads to this listener, also a domain whose SRV records do. Behind NAT, also write the outer
+    /// address if `advertise` is a name. If the Route has a port, it must be that of `address` or
+    /// `advertise`. Names give no permission to relay requests.
+    names: Vec<String> = List {
+        of: Text::new(
+            "a host name or an IP address, without a port, such as `\"sip.example.com\"`",
+            address::own_host,
+        ),
+        count_max: 64,
+    }, Default("[]");
     /// The other instances of Tidegate that listen at this address. `hosts`: instances on other
     /// machines, among which the network chooses (anycast, ECMP). `processes`: other Tidegate
     /// processes of the same user on this machine. All of these processes must have the same value.
