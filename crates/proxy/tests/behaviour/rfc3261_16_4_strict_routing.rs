@@ -1,6 +1,7 @@
 //! RFC 3261 §16.4, §16.6 item 6, §16.12.1.2: strict routers (RFC 2543) before and behind us.
 
 use crate::script::{BACKEND_A, CALLER, Script, Sent, address, invite, request};
+use tidegate_proxy::Listener;
 
 /// Makes a proxy whose caller may route its requests anywhere.
 fn trusting() -> Script {
@@ -114,6 +115,22 @@ fn a_sips_route_gets_no_datagram() {
         let text = request("MESSAGE", "sip:bob@example.net", &format!("c{i}"), 1, &routes);
         assert_eq!(s.status(CALLER, &text), 404, "{uri}");
     }
+}
+
+/// RFC 3261 §26.2.2: a `sips` Route requires TLS, although there is a listener for UDP.
+#[test]
+fn a_sips_route_leaves_over_tls_only() {
+    let at = "192.0.2.1:5061";
+    let mut s = Script::with(tidegate_balance::Policy::Rr, |settings| {
+        settings.pools[0].mode = tidegate_proxy::Mode::Transaction;
+        settings.listeners[0].trust = vec!["198.51.100.0/24".parse().unwrap()];
+        let transport = tidegate_world::Transport::Tls;
+        settings.listeners.push(Listener { transport, ..Listener::new(address(at)) });
+    });
+    let routes = "Route: <sips:203.0.113.5;lr>\r\n";
+    let out = s.one(CALLER, &request("MESSAGE", "sip:bob@example.net", "c1", 1, routes));
+    assert_eq!((out.from, out.to), (address(at), address("203.0.113.5:5061")));
+    assert!(out.header("Via").starts_with("SIP/2.0/TLS 192.0.2.1:5061;"), "{}", out.text);
 }
 
 /// RFC 3261 §16.6 item 6: "The proxy MUST then place the first Route header field value into the

@@ -91,7 +91,9 @@ table! {
         Text::new("an IP address and port, such as `\"192.0.2.1:5060\"`", address::listening),
         Required;
     /// The address by which peers reach this listener. Tidegate writes it into Via and
-    /// Record-Route. Behind NAT this is the outer address.
+    /// Record-Route. Behind NAT this is the outer address. The NAT must also send the packets of
+    /// this listener from exactly this address and port, because peers send their responses to the
+    /// source port that they see (`rport`, RFC 3581).
     advertise: HostPort | None = Text::new(
         "a host and port, such as `\"sip.example.com:5060\"`",
         address::advertised,
