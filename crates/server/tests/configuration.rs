@@ -71,7 +71,7 @@ fn the_health_of_a_pool_is_read_as_it_is_written() {
         probe: Some(probe),
         error_limit: 5,
         eject_max: 0.25,
-        retry_after_max: ms(7_000),
+        retry_after_max: Some(ms(7_000)),
         slow_start: ms(30_000),
     };
     let shown = config.to_string();
@@ -103,9 +103,8 @@ fn limits_are_read_as_they_are_written() {
         [app, asked, plain].map(|pool| pool.learning),
         [Some(expected), Some(RateLearning::default()), None].map(learning)
     );
-    // If a rate is learned, a 503 causes no pause, unless a pause is configured.
-    let pauses = [app, asked, plain].map(|pool| pool.health.retry_after_max.as_secs());
-    assert_eq!(pauses, [0, 60, 60]);
+    let pauses = [app, asked, plain].map(|pool| pool.health.retry_after_max);
+    assert_eq!(pauses, [None, Some(Duration::from_secs(60)), None]);
     let shown = config.to_string();
     assert!(shown.contains("weight 1, at most 2000 calls, at most 12.5 requests/s\n"), "{shown}");
     let learned = "rate limits learned from 503s every 100ms, 1 requests/s or more\n";

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The usual maximum time for which a Retry-After is obeyed.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
 /// The health checks of a pool's back ends, and their consequences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
@@ -14,11 +17,25 @@ pub struct Health {
     /// (503s, missing responses, ICMP errors), 0 to 1. Failed probes may exclude all back ends.
     pub eject_max: f64,
     /// Maximum time for which the Retry-After of a 503 is obeyed. A longer Retry-After is shortened
-    /// to this time. If zero, Retry-After is ignored.
-    pub retry_after_max: Duration,
+    /// to this time. If zero, Retry-After is ignored. `None`: 60 seconds, or zero for a back end
+    /// whose rate is learned.
+    pub retry_after_max: Option<Duration>,
     /// Time after the return of a back end during which its weight grows to the full value. If
     /// zero, the back end has its full weight at once.
     pub slow_start: Duration,
+}
+
+impl Health {
+    /// Returns the maximum time for which the Retry-After of a back end is obeyed. `learns` is true
+    /// if the rate of the back end is learned from its rejections.
+    ///
+    /// RFC 5390 §5.3: "The mechanism is an all-or-nothing technique." A learned rate makes the pause
+    /// after a Retry-After unnecessary. A back end has one health and one learned rate in all its
+    /// pools, so the settings for learning of the request's own pool do not matter.
+    pub(crate) fn retry_after_max(&self, learns: bool) -> Duration {
+        let usual = if learns { Duration::ZERO } else { RETRY_AFTER_MAX };
+        self.retry_after_max.unwrap_or(usual)
+    }
 }
 
 /// Probes of back ends with OPTIONS (RFC 3261 §11).
@@ -67,7 +84,7 @@ impl Default for Health {
             probe: None,
             error_limit: 1,
             eject_max: 0.5,
-            retry_after_max: Duration::from_secs(60),
+            retry_after_max: None,
             slow_start: Duration::ZERO,
         }
     }

@@ -41,7 +41,7 @@ pub(super) fn record_rejected(
     if !pending.is_new {
         return backend.count_rejection();
     }
-    let max = snapshot.pool(backend_ref.pool).health.retry_after_max;
+    let max = snapshot.pool(backend_ref.pool).health.retry_after_max(backend.learns());
     // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the duration
     // specified in the Retry-After header field, if present." The 503 may come from any server
     // behind the back end, such as the phone of one callee. So Retry-After is obeyed once several

@@ -291,7 +291,7 @@ fn a_retry_after_keeps_new_calls_away_for_that_long() {
     let with = |retry_after: &str, max| {
         let mut s = Script::with(Policy::Rr, |settings| {
             settings.pools[0].mode = Mode::Transaction;
-            settings.pools[0].health.retry_after_max = max;
+            settings.pools[0].health.retry_after_max = Some(max);
         });
         rejected_by_first(&mut s, &format!("503 Busy\r\nRetry-After: {retry_after}"));
         let mut busy_s = 0;

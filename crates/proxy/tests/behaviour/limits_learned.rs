@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::limited::*;
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, Script, address, invite, request};
-use tidegate_balance::{AdminState, Learning, Limits, RateLearning, WindowLearning};
-use tidegate_proxy::Mode;
+use tidegate_balance::{AdminState, Learning, Limits, Policy, Pool, RateLearning, WindowLearning};
+use tidegate_proxy::{Mode, PoolSettings, Rule, RuleTarget, Senders};
 
 fn learning() -> Limits {
     let learning = Learning { rate: Some(RateLearning::default()), window: None };
@@ -105,9 +105,7 @@ fn a_late_rejection_is_no_response_of_the_next_back_end() {
 // A 503 with a Retry-After (RFC 3261 §21.5.4) is a rejection, even if the Retry-After is ignored.
 #[test]
 fn a_retry_after_that_is_ignored_teaches_too() {
-    let mut s = limited_with(Mode::Transaction, [learning(), learning()], |settings| {
-        settings.pools[0].health.retry_after_max = Duration::ZERO;
-    });
+    let mut s = limited(Mode::Transaction, [learning(), learning()]);
     for step in 0..400 {
         s.pass(ms(5));
         if let Some(there) = forwarded(s.send(CALLER, &invite_to(step, &step.to_string()))) {
@@ -117,6 +115,36 @@ fn a_retry_after_that_is_ignored_teaches_too() {
     }
     assert!(s.backends.backends().iter().all(|backend| backend.is_up(s.now)));
     assert!(s.backends.backends().iter().all(|backend| backend.learned_cps().is_some()));
+}
+
+/// RFC 5390 §5.3: "The mechanism is an all-or-nothing technique." A back end has one health in all
+/// its pools. So a rate that is learned for it replaces the pauses of each of these pools.
+#[test]
+fn a_learned_rate_replaces_the_pauses_of_every_pool_of_a_back_end() {
+    let all_up = |limits: [Limits; 2], retry_after_max| {
+        let mut s = limited_with(Mode::Transaction, limits, |settings| {
+            let shared = settings.pools[0].pool.backends().to_vec();
+            let mut numbers = PoolSettings::new(Pool::of("numbers", shared), Policy::Rr);
+            numbers.health.retry_after_max = retry_after_max;
+            settings.pools.push(numbers);
+            settings.rules = vec![Rule::new(Senders::Any, RuleTarget::Pool(1))];
+        });
+        for step in 0..100 {
+            let mut next = forwarded(s.send(CALLER, &invite_to(step, &step.to_string())));
+            while let Some(there) = next {
+                let rejection = there.answer("503 Busy").replace("CSeq", "Retry-After: 30\r\nCSeq");
+                let sent = s.send(&there.to.to_string(), &rejection);
+                next = sent.into_iter().find(|sent| sent.start().starts_with("INVITE"));
+            }
+            s.rest(ms(50));
+        }
+        s.backends.backends().iter().all(|backend| backend.is_up(s.now))
+    };
+    let none = || [Limits::default(), Limits::default()];
+    assert!(all_up([learning(), learning()], None));
+    assert!(!all_up(none(), None), "no rate is learned");
+    assert!(all_up(none(), Some(Duration::ZERO)));
+    assert!(!all_up([learning(), learning()], Some(Duration::from_secs(60))), "it is configured");
 }
 
 /// Makes a proxy with transactions that learns the rate of its only back end `a`.

@@ -1,7 +1,5 @@
 //! Reads `[pool.health]`: the health checks of a pool.
 
-use std::time::Duration;
-
 use tidegate_proxy::{Accept, Health, Mode};
 
 use super::diagnostic::Report;
@@ -9,25 +7,16 @@ use super::section::Section;
 use super::tables::health::HealthTable;
 use super::tables::pool::{KEEP_THEM, STATELESS};
 
-/// The settings of a pool that affect the reading of its table `[pool.health]`.
-#[derive(Clone, Copy)]
-pub(super) struct Of {
-    /// The `mode` of the pool, if it could be read.
-    pub mode: Option<Mode>,
-    /// True if Tidegate learns rate limits for the back ends of the pool from their rejections.
-    pub learns: bool,
-}
-
-/// Reads the table `[pool.health]`. Returns `None` when an error was reported.
-pub(super) fn read(section: &Section<'_, '_>, of: Of, report: &mut Report) -> Option<Health> {
+/// Reads the table `[pool.health]` of a pool whose `mode` is `mode`, if that could be read. Returns
+/// `None` when an error was reported.
+pub(super) fn read(
+    section: &Section<'_, '_>,
+    mode: Option<Mode>,
+    report: &mut Report,
+) -> Option<Health> {
     let mut table = HealthTable::default();
-    if of.learns {
-        // RFC 5390 §5.3: "The mechanism is an all-or-nothing technique." A learned rate makes the
-        // pause after a Retry-After unnecessary.
-        table.health.retry_after_max = Duration::ZERO;
-    }
     let wrong = section.fill(&mut table, report);
-    if of.mode == Some(Mode::Stateless) {
+    if mode == Some(Mode::Stateless) {
         let keys = ["error_limit", "retry_after_max_s"];
         section.report_idle(&keys, STATELESS, KEEP_THEM, report);
     }

@@ -69,12 +69,9 @@ impl Draft {
         let chosen = own.policy_entry.as_ref().map(|policy| *policy.get_ref());
         own.policy = chosen.and_then(|policy| selection(policy, section, report));
         let learning = section.read_one(&POOL_LIMIT, limit::read, report);
-        let of = health::Of {
-            mode: own.mode.as_ref().map(|mode| *mode.get_ref()),
-            learns: learning.as_ref().is_some_and(|learning| learning.get_ref().rate.is_some()),
-        };
+        let mode = own.mode.as_ref().map(|mode| *mode.get_ref());
         let read_health =
-            |given: &Section<'_, '_>, report: &mut Report| health::read(given, of, report);
+            |given: &Section<'_, '_>, report: &mut Report| health::read(given, mode, report);
         own.health = section.read_one(&HEALTH, read_health, report);
         let tls = section.read_one(&POOL_TLS, PoolTlsDraft::read, report);
         tls.check(report);

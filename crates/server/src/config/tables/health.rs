@@ -85,8 +85,8 @@ keys! {
     /// rejects most requests, and rejects requests to several callees. If several sources send
     /// requests to the back end, it must also reject requests of several sources. 0: no pause. This
     /// key applies only with transactions.
-    key "retry_after_max_s" (health.retry_after_max) = seconds(0..=86_400),
-        Means("60, or 0 if `[pool.limit]` learns a rate");
+    key "retry_after_max_s" (? health.retry_after_max) = seconds(0..=86_400),
+        Means("60, or 0 for a back end whose rate is learned (`[pool.limit]`)");
     /// Seconds in which the weight of a back end grows from a tenth to its full value after the
     /// back end has come up again. When Tidegate starts, back ends that are up have their full
     /// weight at once.

@@ -103,7 +103,7 @@ keys! {
     /// that the back end answers with 503 or leaves without a response. After a rejection the limit
     /// falls to the rate that the back end accepted. The limit grows while requests use it up and
     /// the back end rejects none. Before the first rejection there is no limit. With this setting a
-    /// 503 causes no pause, unless `retry_after_max_s` is set.
+    /// 503 of the back end causes no pause in any pool, unless `retry_after_max_s` is set.
     ///
     /// `delay`: Tidegate learns how many INVITEs and REGISTERs may wait for their first response at
     /// the same time. A 100 is a first response too. If, for a tenth of a second, even the quickest
