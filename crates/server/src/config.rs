@@ -204,6 +204,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     pool::check_distinct(&pools, report);
     pool::check_forks(&pools, report);
     pool::check_limits(&pools, report);
+    pool::check_learning(&pools, report);
     backup::check(&pools, report);
     route::check(&routes, &pools, &listeners, report);
     reach::check(&listeners, &pools, report);

@@ -112,6 +112,12 @@ impl Draft {
         self.transport.as_ref().map_or(self.span.clone(), Spanned::span)
     }
 
+    /// Returns the settings for learned limits, with the position of the key `learn` in the file, or
+    /// `None` if no limit is learned.
+    fn learned(&self) -> Option<&Spanned<Learning>> {
+        self.learning.as_ref().filter(|learned| *learned.get_ref() != Learning::default())
+    }
+
     /// Returns whether a request goes to all back ends of the pool.
     pub(super) fn forks(&self) -> bool {
         self.policy == Some(Selection::Fork)
@@ -281,8 +287,7 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
 /// whatever their limits. Also reports a `cps_max` below the `rate_min_cps` of the pool.
 pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
-        let learned =
-            draft.learning.as_ref().filter(|learned| *learned.get_ref() != Learning::default());
+        let learned = draft.learned();
         let rate = learned.and_then(|learned| learned.get_ref().rate);
         for backend in &draft.backends {
             if let (Some(learning), Some(cps_max)) = (rate, &backend.cps_max)
@@ -314,6 +319,46 @@ pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
                 "remove the limit, or choose another policy".to_owned(),
             );
         }
+    }
+}
+
+/// Returns the first entry of each server in the file, with the index of its pool. The keys of this
+/// entry apply in all pools of the server, and so does the `[pool.limit]` of its pool.
+fn first_entries(drafts: &[Draft]) -> HashMap<&Endpoint, (usize, &BackendDraft)> {
+    let mut firsts = HashMap::new();
+    for (pool, draft) in drafts.iter().enumerate() {
+        for backend in &draft.backends {
+            if let Some(endpoint) = &backend.endpoint {
+                firsts.entry(endpoint.get_ref()).or_insert((pool, backend));
+            }
+        }
+    }
+    firsts
+}
+
+/// Reports a `[pool.limit]` that has no effect, because earlier pools contain all back ends of its
+/// pool.
+pub(super) fn check_learning(drafts: &[Draft], report: &mut Report) {
+    let firsts = first_entries(drafts);
+    for (i, draft) in drafts.iter().enumerate() {
+        let Some(learned) = draft.learned() else { continue };
+        let earlier = |backend: &BackendDraft| match backend.endpoint.as_ref()?.get_ref() {
+            // In a pool with another transport, a domain may have other servers.
+            Endpoint::Domain(_) => None,
+            endpoint => Some(firsts.get(endpoint)?.0).filter(|&first| first < i),
+        };
+        let earlier: Option<Vec<usize>> = draft.backends.iter().map(earlier).collect();
+        let Some(&first) = earlier.as_deref().and_then(<[usize]>::first) else { continue };
+        let first = &drafts[first];
+        report.clash(
+            "`[pool.limit]` has no effect in this pool",
+            (learned.span(), "earlier pools contain all back ends of this pool"),
+            (
+                first.name.as_ref().map_or(first.span.clone(), Spanned::span),
+                "the `[pool.limit]` of this pool applies",
+            ),
+            "remove it, or write it below the first pool that names these back ends",
+        );
     }
 }
 
