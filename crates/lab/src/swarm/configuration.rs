@@ -7,7 +7,7 @@ use std::path::Path;
 use tidegate_server::config::Config;
 use tidegate_world::Transport;
 
-use super::world::{Place, World, address, host};
+use super::world::{Place, Setting, World, address, host};
 
 /// The limits in `[server]` that a world may set below the minimum of the configuration, to test
 /// full tables. Each entry contains the minimum in the configuration.
@@ -51,7 +51,10 @@ pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> Str
     }
     put(&mut text, &this.pool);
     let behind = world.behind(proxy);
-    let first = behind.len().saturating_sub(this.standby);
+    // A pool that forks has no order of back ends.
+    let forks = this.pool.get("policy") == Some(&Setting::Word("fork".into()));
+    let standby = if forks { 0 } else { this.standby };
+    let first = behind.len().saturating_sub(standby);
     for (index, &place) in behind.iter().enumerate().filter(|(index, _)| !absent.contains(index)) {
         let _ = writeln!(text, "[[pool.backend]]\nuri = \"sip:{}\"", name_of(world, place));
         let _ = writeln!(text, "priority = {}", u8::from(index >= first));

@@ -1,10 +1,11 @@
 //! `[[pool]]` and `[[pool.backend]]`: the servers behind the proxy.
 
+mod fork;
+
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
 
 use tidegate_balance::{Entry, Learning};
-use tidegate_proxy::{FORK_MAX, Mode};
 use tidegate_world::Transport;
 use toml::Spanned;
 
@@ -23,6 +24,7 @@ use super::tables::pool::{
 };
 use super::tables::tls::{POOL_TLS, PoolTlsDraft};
 use super::usual_transport;
+pub(super) use fork::check as check_forks;
 
 /// The port of SIP over TLS, RFC 3261 §19.1.2.
 const TLS_PORT: u16 = 5061;
@@ -228,95 +230,20 @@ pub fn selection(
     section.read_one(&POOL_PARAMS, read, report).map(Selection::One)
 }
 
-/// Reports pools that cannot fork because of their mode, a domain among their back ends, or the
-/// number of back ends. Also reports `q` in pools that do not fork.
-pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
-    for draft in drafts {
-        let Some(policy) = &draft.policy_entry else { continue };
-        if policy.get_ref().is_some() {
-            let given = |backend: &&BackendDraft| {
-                backend.q.as_ref().is_some_and(|q| q.span() != backend.span)
-            };
-            let stray = draft.backends.iter().find(given);
-            if let Some(q) = stray.and_then(|backend| backend.q.as_ref()) {
-                report.error(
-                    q.span(),
-                    "`q` has no effect in a pool that does not fork".to_owned(),
-                    "only the policy `fork` uses this key",
-                    "remove `q`, or write `policy = \"fork\"` in the pool".to_owned(),
-                );
-            }
-            continue;
-        }
-        // RFC 3261 §16.1: "Any request that is forwarded to more than one location MUST be
-        // handled statefully."
-        if let Some(mode) = &draft.mode
-            && *mode.get_ref() != Mode::Transaction
-        {
-            let word = mode.get_ref().name();
-            report.error(
-                policy.span(),
-                "a pool cannot fork without transactions".to_owned(),
-                format!("`fork` needs transactions, but `mode` is `{word}`"),
-                "remove `mode`, or choose another policy".to_owned(),
-            );
-        }
-        for endpoint in draft.backends.iter().filter_map(|backend| backend.endpoint.as_ref()) {
-            if let Endpoint::Domain(domain) = endpoint.get_ref() {
-                // RFC 3263 §4: the servers of a domain are tried one after another.
-                report.error(
-                    endpoint.span(),
-                    "a pool that forks cannot have a domain as a back end".to_owned(),
-                    "`fork` needs single servers, and a domain can have several",
-                    format!("write a port: `\"sip:{domain}:{SIP_PORT}\"`"),
-                );
-            }
-        }
-        if draft.backends.len() > FORK_MAX {
-            report.error(
-                policy.span(),
-                format!("a pool that forks has at most {FORK_MAX} back ends"),
-                format!("this pool has {}", draft.backends.len()),
-                "divide the back ends among several pools, or choose another policy".to_owned(),
-            );
-        }
-    }
-}
-
-/// Reports configured and learned limits in a pool that forks: it sends each call to all back ends,
-/// whatever their limits. Also reports a `cps_max` below the `rate_min_cps` of the pool.
+/// Reports a `cps_max` below the `rate_min_cps` of its pool.
 pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
-        let learned = draft.learned();
-        let rate = learned.and_then(|learned| learned.get_ref().rate);
-        for backend in &draft.backends {
-            if let (Some(learning), Some(cps_max)) = (rate, &backend.cps_max)
-                && *cps_max.get_ref() < learning.rate_min_cps
-            {
-                report.error(
-                    cps_max.span(),
-                    "`cps_max` is below the `rate_min_cps` of the pool".to_owned(),
-                    format!("less than {}", learning.rate_min_cps),
-                    "write a higher `cps_max`, or a lower `rate_min_cps` in the `[pool.limit]` of \
-                     this pool"
-                        .to_owned(),
-                );
-            }
-        }
-        if !draft.forks() {
+        let Some(learning) = draft.learned().and_then(|learned| learned.get_ref().rate) else {
             continue;
-        }
-        let spans = draft.backends.iter().flat_map(|backend| {
-            let calls_max = backend.calls_max.as_ref().map(Spanned::span);
-            calls_max.or(backend.cps_max.as_ref().map(Spanned::span))
-        });
-        let span = spans.chain(learned.map(Spanned::span)).next();
-        if let Some(span) = span {
+        };
+        let limits = draft.backends.iter().filter_map(|backend| backend.cps_max.as_ref());
+        for cps_max in limits.filter(|cps_max| *cps_max.get_ref() < learning.rate_min_cps) {
             report.error(
-                span,
-                "a pool that forks cannot have limits".to_owned(),
-                "`fork` sends calls to all back ends, whatever their limits".to_owned(),
-                "remove the limit, or choose another policy".to_owned(),
+                cps_max.span(),
+                "`cps_max` is below the `rate_min_cps` of the pool",
+                format!("less than {}", learning.rate_min_cps),
+                "write a higher `cps_max`, or a lower `rate_min_cps` in the `[pool.limit]` of this \
+                 pool",
             );
         }
     }

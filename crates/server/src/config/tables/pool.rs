@@ -222,6 +222,7 @@ table! {
         word::name,
     ), Means("the address or host name of the back end, and its port");
     /// The share of calls that the back end gets, relative to the weights of the other back ends.
+    /// The policy `fork` does not use this key.
     weight: u32 = Positive {
         most: 1000,
         zero: "to stop new calls, keep the weight and run `tidegate ctl drain NAME`; write an \
@@ -229,7 +230,8 @@ table! {
     }, Default("1");
     /// Calls go to the back ends with the lowest number. A back end with a higher number gets calls
     /// only while no back end with a lower number can take a call. A back end can take no call
-    /// while it is down, drained, paused, or at its limits.
+    /// while it is down, drained, paused, or at its limits. The policy `fork` does not use this key
+    /// (see `q`).
     priority: u32 = Whole(0..=255), Default("0");
     /// The largest number of calls that the back end may have at the same time. A call counts from
     /// its INVITE. Calls with priority (`[overload.priority]`) may exceed this limit by 5 %, and by
