@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tidegate_world::{Stream, Timestamp};
 
+use crate::Decision;
 use crate::source_table::SourceTable;
 use crate::throttle::TokenBucket;
 
@@ -34,10 +35,9 @@ pub struct Limit {
     pub burst: u32,
     /// The sources whose work the limit counts together.
     pub per: Per,
-    /// True if each retransmission of a rejected request is rejected as well. False if the limit
-    /// decides about each retransmission again, which needs no memory. False is meant for limits
-    /// whose excess work is dropped, not rejected.
-    pub sticky: bool,
+    /// The decision on work beyond the limit that is remembered for its retransmissions. `None` if
+    /// the limit decides about each retransmission again, which needs no memory.
+    pub remembered: Option<Decision>,
 }
 
 /// A list of limits, each identified by its index.
@@ -121,7 +121,7 @@ mod tests {
     use crate::testing::at_ms;
 
     fn limits(sources_max: usize, limits: &[(f64, u32, Per)]) -> Limits {
-        let limit = |&(rate, burst, per): &_| Limit { rate, burst, per, sticky: true };
+        let limit = |&(rate, burst, per): &_| Limit { rate, burst, per, remembered: None };
         let limits = limits.iter().map(limit).collect();
         Limits::new(limits, sources_max, &mut Seed(1).stream(Purpose::Sources, 0))
     }

@@ -27,6 +27,8 @@ pub enum Decision {
     Rejected,
     /// The work was rejected because no back end had room for it.
     Full,
+    /// The work was dropped without a response. Its repetitions are dropped too.
+    Dropped,
 }
 
 /// The fingerprint of new work, and the decision that is remembered for it.

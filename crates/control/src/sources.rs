@@ -4,7 +4,7 @@ use tidegate_world::{Purpose, Seed, Timestamp};
 
 use crate::heavy::Heavy;
 use crate::room::Room;
-use crate::{Bucket, Fairness, Headroom, Limit, Limits, PriorityCap, Source};
+use crate::{Bucket, Decision, Fairness, Headroom, Limit, Limits, PriorityCap, Source};
 
 /// Settings of fair shares and limits for the sources of new work.
 #[derive(Clone, Debug, PartialEq)]
@@ -177,10 +177,10 @@ impl Sources {
         limited.is_some_and(|(limit, source)| !self.limits.passes(now, limit, source))
     }
 
-    /// Returns whether work that exceeds the limit of its source is remembered, so that its
-    /// repetitions are rejected too.
-    pub(crate) fn remembers_excess(&self, sender: &Sender) -> bool {
-        sender.limit.is_some_and(|limit| self.limits.get(limit).sticky)
+    /// Returns the decision that is remembered for work that exceeds the limit of its source, or
+    /// `None` if none is remembered.
+    pub(crate) fn remembered_excess(&self, sender: &Sender) -> Option<Decision> {
+        self.limits.get(sender.limit?).remembered
     }
 
     /// Returns whether a piece of priority work is served before other work. If so, the piece

@@ -12,8 +12,8 @@ pub enum Verdict {
     Admit(Ticket),
     /// The work is rejected.
     Reject(Reason),
-    /// The work is a retransmission and can be dropped. Its original waits, or its original was
-    /// served and the queue has no room for the retransmission.
+    /// The work is a retransmission and can be dropped. Its original waits or was dropped, or its
+    /// original was served and the queue has no room for the retransmission.
     Absorb,
 }
 

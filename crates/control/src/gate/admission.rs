@@ -99,9 +99,11 @@ impl Gate {
         }
         match decision {
             None if sender.exceeds_limit => {
-                let is_remembered = self.sources.remembers_excess(sender);
-                let fingerprint = fingerprint.filter(|_| is_remembered);
-                self.reject(now, bucket, fingerprint, Reason::SourceLimit)
+                let verdict = self.reject(now, bucket, None, Reason::SourceLimit);
+                if let Some(decision) = self.sources.remembered_excess(sender) {
+                    self.remember(now, fingerprint, decision);
+                }
+                verdict
             }
             None => {
                 let exempt = exempt || self.exempts(&self.control, sender, bucket, class);
@@ -128,7 +130,7 @@ impl Gate {
                     source,
                 })
             }
-            Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
+            Some(Decision::Served | Decision::Waits | Decision::Dropped) => Verdict::Absorb,
             Some(decision @ (Decision::Rejected | Decision::Full)) => {
                 self.signals.messages_rejected += 1;
                 self.signals.messages_full += u64::from(decision == Decision::Full);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_control::{Limit, Per};
+use tidegate_control::{Decision, Limit, Per};
 
 use crate::message::priority::Priority;
 
@@ -82,8 +82,9 @@ pub enum Excess {
     Reject,
     /// Work beyond the limit is dropped silently.
     Drop,
-    /// Work beyond the limit is dropped. A source that sends [`HARM_CPS`] such requests in a second
-    /// is banned for this time.
+    /// Work beyond the limit is dropped, and so are its retransmissions. A source that sends
+    /// [`HARM_CPS`] such requests in a second, times its weight, is banned for this time.
+    /// Retransmissions do not count.
     Ban(Duration),
 }
 
@@ -111,6 +112,13 @@ impl SourceLimit {
     /// Returns the limit in the form that the gate uses.
     pub(crate) fn limit(&self) -> Limit {
         let Self { rate_cps: rate, burst, per, then, .. } = *self;
-        Limit { rate, burst, per, sticky: then == Excess::Reject }
+        // Copies of one request must not cause a ban: over UDP, a request without a response is sent
+        // up to eleven times (RFC 3261 §17.1.2.2).
+        let remembered = match then {
+            Excess::Reject => Some(Decision::Rejected),
+            Excess::Drop => None,
+            Excess::Ban(_) => Some(Decision::Dropped),
+        };
+        Limit { rate, burst, per, remembered }
     }
 }

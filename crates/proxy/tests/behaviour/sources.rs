@@ -191,7 +191,8 @@ fn a_limit_rejects_or_drops_the_excess() {
             assert_eq!(script.counters.rejected(Reason::SourceLimit).get(), 1);
             assert_eq!(script.one(OTHER, &invite("d")).to, address(BACKEND_A));
             script.pass(Duration::from_secs(1));
-            // The proxy remembers that it rejected a request, but not that it dropped one.
+            // The proxy remembers that it rejected a request. It forgets a request that it dropped,
+            // unless such requests cause a ban.
             let again = script.one(CALLER, &invite("c"));
             assert_eq!(again.start().contains(" 503 "), then == Excess::Reject);
         }
@@ -239,6 +240,27 @@ fn harmless_messages_cause_no_ban() {
     }
     assert_eq!(script.counters.dropped(DropReason::Banned).get(), 0);
     assert_eq!(script.counters.rejected(Reason::SourceLimit).get(), u64::from(5 * (HARM_CPS - 1)));
+}
+
+// RFC 3261 §17.1.1.2: a caller sends an INVITE without a response again after 500 ms, 1 s, and so on.
+#[test]
+fn copies_of_dropped_requests_cause_no_ban() {
+    let limited = limit(1.0, 1, Excess::Ban(Duration::from_secs(10)));
+    let mut script = adjusted(SCHEMES[0], &[], limited);
+    script.one(CALLER, &invite("first"));
+    for copy in 0..4 {
+        for call in 0..29 {
+            assert!(script.send(CALLER, &invite(&format!("c{call}"))).is_empty(), "copy {copy}");
+        }
+        script.pass(Duration::from_millis(200));
+    }
+    assert_eq!(script.counters.dropped(DropReason::Banned).get(), 0);
+    assert_eq!(script.counters.rejected(Reason::SourceLimit).get(), 29);
+    assert_eq!(script.counters.dropped(DropReason::Absorbed).get(), 3 * 29);
+    // A copy does not take the place of a new call either.
+    script.pass(Duration::from_secs(1));
+    assert!(script.send(CALLER, &invite("c0")).is_empty());
+    assert_eq!(script.one(CALLER, &invite("next")).start(), format!("INVITE {BOB} SIP/2.0"));
 }
 
 fn flood(adjust: impl FnOnce(&mut Settings)) -> Script {

@@ -1,7 +1,7 @@
 //! Tests of the gate's treatment of sources.
 
 use super::*;
-use crate::{Headroom, Limit, Per, PriorityCap, Sender, SourceSettings};
+use crate::{Decision, Headroom, Limit, Per, PriorityCap, Sender, SourceSettings};
 
 fn from(source: u128) -> Sender {
     Sender { source: Some(source), ..Sender::default() }
@@ -189,15 +189,15 @@ fn a_source_that_is_alone_leaves_a_place_in_the_queue() {
     assert!(matches!(asks(&mut gate, at(0), &from(2), 9), Verdict::Admit(_)));
 }
 
-fn limited(sticky: bool) -> Gate {
-    let limit = Limit { rate: 10.0, burst: 2, per: Per::Source, sticky };
+fn limited(remembered: Option<Decision>) -> Gate {
+    let limit = Limit { rate: 10.0, burst: 2, per: Per::Source, remembered };
     let sources = SourceSettings { limits: vec![limit], ..SourceSettings::default() };
     Gate::new(Settings { sources, ..settings(&[]) }, Seed(1), 0)
 }
 
 #[test]
 fn a_limit_holds_without_any_overload() {
-    let mut gate = limited(true);
+    let mut gate = limited(Some(Decision::Rejected));
     let sender = Sender { limit: Some(0), ..from(1) };
     let mut ask = |ms, fingerprint, sender: &Sender| {
         gate.on_arrival(at(ms), 0);
@@ -218,17 +218,25 @@ fn a_limit_holds_without_any_overload() {
 }
 
 #[test]
-fn silently_dropped_work_is_decided_again() {
-    let mut gate = limited(false);
-    let sender = Sender { limit: Some(0), ..from(1) };
-    let mut ask = |ms, fingerprint| {
-        gate.on_arrival(at(ms), 0);
-        gate.on_new_from(at(ms), &sender, Bucket::Session, 0, Some(fingerprint), true)
-    };
-    ask(0, 1);
-    ask(0, 2);
-    assert_eq!(ask(0, 3), Verdict::Reject(Reason::SourceLimit));
-    assert!(matches!(ask(500, 3), Verdict::Admit(_)));
+fn dropped_work_is_decided_again_or_its_repetitions_are_dropped_too() {
+    for remembered in [None, Some(Decision::Dropped)] {
+        let mut gate = limited(remembered);
+        let sender = Sender { limit: Some(0), ..from(1) };
+        let mut ask = |ms, fingerprint| {
+            gate.on_arrival(at(ms), 0);
+            gate.on_new_from(at(ms), &sender, Bucket::Session, 0, Some(fingerprint), true)
+        };
+        ask(0, 1);
+        ask(0, 2);
+        assert_eq!(ask(0, 3), Verdict::Reject(Reason::SourceLimit));
+        let again = ask(500, 3);
+        match remembered {
+            None => assert!(matches!(again, Verdict::Admit(_))),
+            Some(_) => assert_eq!(again, Verdict::Absorb),
+        }
+        let flow = flow(&gate);
+        assert_eq!((flow.offered, flow.rejected), (3 + u64::from(remembered.is_none()), 1));
+    }
 }
 
 fn with_priority(cps: f64, given: &[(&str, f64)]) -> Gate {
@@ -327,7 +335,8 @@ fn without_a_cap_nothing_has_priority() {
 
 #[test]
 fn priority_is_under_its_sources_limit_and_ends_when_the_server_stops() {
-    let limit = Limit { rate: 1.0, burst: 1, per: Per::Source, sticky: true };
+    let limit =
+        Limit { rate: 1.0, burst: 1, per: Per::Source, remembered: Some(Decision::Rejected) };
     let sources =
         SourceSettings { limits: vec![limit], priority_cps: 100.0, ..SourceSettings::default() };
     let mut gate = Gate::new(Settings { sources, ..settings(&[]) }, Seed(1), 0);

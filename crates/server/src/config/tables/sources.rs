@@ -117,7 +117,8 @@ keys! {
     key "from" (from) = NET, Required;
     /// The number of ordinary sources that this source counts as. With `fair` the source gets this
     /// many times the share of another source. The source may also send this many times
-    /// `ban_above_cps` before it is banned.
+    /// `ban_above_cps`, and this many times as many requests above a limit with `then = "ban"`,
+    /// before it is banned.
     key "weight" (weight) = Whole(1..=100_000), Required;
 }
 
@@ -133,7 +134,8 @@ static BANS: Only<SourceLimit> = Only {
 
 keys! {
     /// A limit on the new work from some sources. It applies at any load. The first entry that
-    /// matches a source applies. Retransmissions do not count.
+    /// matches a source applies. With `then = "drop"`, or with `sticky = false` (`[overload]`), a
+    /// retransmission counts like a new request. Otherwise retransmissions do not count.
     pub(in crate::config) static LIMIT: "[[overload.limit]]" 0..=NETS_MAX, Restart, []
         => SourceLimit;
 
@@ -149,8 +151,9 @@ keys! {
     key "per" (per) = Choice { words: &[("source", Per::Source), ("limit", Per::Limit)], reserved: &[] },
         Default("\"source\"");
     /// The treatment of requests beyond the limit. `reject`: `disposal` applies. `drop`: Tidegate
-    /// drops the requests, which costs less. `ban`: Tidegate drops the requests, and bans a source
-    /// that sends 100 such requests in a second to one shard. A banned source can begin no new work.
+    /// drops the requests, which costs less. `ban`: Tidegate drops the requests and their
+    /// retransmissions, and bans a source that sends 100 such requests in a second to one shard, or
+    /// 100 times its `[[overload.weight]]`. A banned source can begin no new work.
     key "then" {
         |limit| Some(if let Excess::Ban(_) = limit.then { BAN } else { limit.then }),
         |limit, then| limit.then = then.into_inner()
