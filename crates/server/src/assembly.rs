@@ -323,14 +323,13 @@ impl Core for Connected {
 
 /// Returns the limits that the core of one shard applies to its connections.
 fn connection_limits(config: &Config) -> ConnectionLimits {
-    let Connections { accepted_max, per_source_max, opened_max, memory_max, .. } =
-        config.connections;
+    let Connections { accepted_max, opened_max, memory_max, .. } = config.connections;
     let Connections { connect, first, idle, stall, waiting_max, .. } = config.connections;
     let shards = usize::from(config.server.shards);
     ConnectionLimits {
         opened_max: opened_max / shards,
         accepted_max: accepted_max / shards,
-        per_remote_max: per_source_max / shards,
+        per_remote_max: (config.connections.per_source_max() / shards).max(1),
         waiting_bytes_max: waiting_max,
         total_bytes_max: memory_max / shards,
         connect,

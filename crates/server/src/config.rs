@@ -189,7 +189,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     let admin = root.read_one(&ADMIN, AdminDraft::read, report).finish();
     let resolver = root.read_one(&RESOLVER, ResolverDraft::read, report).finish();
     let listeners = root.read_all(&LISTEN, ListenDraft::read, report);
-    let connections = root.read_one(&CONNECTIONS, ConnectionsDraft::read, report).finish();
+    let connections = root.read_one(&CONNECTIONS, ConnectionsDraft::read, report);
     let mut pools = root.read_all(&POOL, pool::Draft::read, report);
     let routes = root.read_all(&ROUTE, RouteDraft::read, report);
     let users = root.read_all(&USER, UserDraft::read, report);
@@ -197,6 +197,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     let emulate = root.read_all(&EMULATE, EmulateDraft::read, report).pop();
 
     pools.iter_mut().for_each(|pool| pool.complete(&listeners));
+    connections.check(report);
     listeners.iter().for_each(|listener| listener.check_wildcard(report));
     listen::check_distinct(&listeners, report);
     tls::check_listeners(&listeners, report);
@@ -230,7 +231,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
         admin: admin?,
         name_servers: resolver?.servers.unwrap_or_default(),
         listen,
-        connections: connections?,
+        connections: connections.finish()?,
         pool,
         route,
         user,

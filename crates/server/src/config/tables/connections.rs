@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_proxy::SHARDS_MAX;
 
+use crate::config::diagnostic::Report;
 use crate::config::keys::table;
 use crate::config::shape::{As, Whole, seconds};
 
@@ -19,8 +20,12 @@ table! {
     /// -n`, `LimitNOFILE` of systemd).
     accepted_max: usize = Whole(SHARDS_MAX as usize..=1_000_000), Default("8192");
     /// The largest number of connections that one IPv4 address or one IPv6 /64 network may open. An
-    /// IPv6 /56 network may open twice, and a /48 network four times as many.
-    per_source_max: usize = Whole(SHARDS_MAX as usize..=1_000_000), Default("1024");
+    /// IPv6 /56 network may open twice, and a /48 network four times as many. The value may not
+    /// exceed `accepted_max`. Write more than seven eighths of `accepted_max` only if all peers have
+    /// one address, such as that of a reverse proxy: one source can then take the places of all
+    /// others.
+    per_source_max: usize | None = Whole(SHARDS_MAX as usize..=1_000_000),
+        Means("1,024, or an eighth of `accepted_max` if that is less");
     /// The largest number of connections that Tidegate opens to back ends and callers. This limit
     /// is separate from `accepted_max`, so that no peer can keep Tidegate from its back ends. At
     /// most half of these connections go to peers that are neither back ends nor in `trust`.
@@ -71,4 +76,50 @@ table! {
         read: |mb| mb << 20,
         write: |bytes| bytes >> 20,
     }, Default("64");
+}
+
+impl ConnectionsDraft {
+    /// Reports a limit for one source above the limit for all sources together.
+    pub(in crate::config) fn check(&self, report: &mut Report) {
+        let (Some(all), Some(each)) = (&self.accepted_max, &self.per_source_max) else { return };
+        let (most, own) = (all.get_ref(), each.get_ref());
+        if own > most {
+            report.clash(
+                "`per_source_max` is more than `accepted_max`",
+                (each.span(), "one source cannot open so many connections"),
+                (all.span(), &format!("all sources together may open {most}")),
+                format!("write at most {most}, or leave out `per_source_max`"),
+            );
+        }
+    }
+}
+
+impl Connections {
+    /// Returns the largest number of connections that one source may open.
+    pub(crate) fn per_source_max(&self) -> usize {
+        // A few sources must not take the places of all others.
+        self.per_source_max.unwrap_or_else(|| (self.accepted_max / 8).min(1024))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::config::Config;
+
+    #[test]
+    fn one_source_may_have_an_eighth_of_few_connections() {
+        let per_source_max = |keys: &str| {
+            let text = format!(
+                "[[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:5060\"\n[[pool]]\n\
+                 name = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n[connections]\n{keys}"
+            );
+            let config = Config::parse(Path::new("t.toml"), text.as_bytes());
+            config.unwrap_or_else(|wrong| panic!("{wrong}")).connections.per_source_max()
+        };
+        assert_eq!(per_source_max(""), 1024);
+        assert_eq!(per_source_max("accepted_max = 1000\n"), 125);
+        assert_eq!(per_source_max("accepted_max = 1000\nper_source_max = 1000\n"), 1000);
+    }
 }
