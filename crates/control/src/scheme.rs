@@ -34,7 +34,8 @@ pub enum Scheme {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShedOrder {
     /// The classes that may be shed, in order. A class is shed only if all classes before it are
-    /// shed completely. Classes that are not in the list are always admitted.
+    /// shed completely. The law admits all messages of the classes that are not in the list, and
+    /// its limits on the queue and on ranks do not apply to them.
     pub order: Vec<u8>,
     /// The weight of a message in the load of its class.
     pub weight: Weight,

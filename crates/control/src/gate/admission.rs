@@ -172,7 +172,7 @@ impl Gate {
         if let Some((fair, source)) = self.sources.fair_mut(bucket).zip(ticket.source) {
             fair.release(source);
         }
-        let is_stale = self.is_stale(bucket);
+        let is_stale = self.is_stale(bucket, class);
         match self.settings.decide {
             Decide::Arrival if is_stale => {
                 let flow = self.signals.flow_mut(bucket);
@@ -229,8 +229,8 @@ impl Gate {
     ) -> Verdict {
         let Ticket { bucket, class, fingerprint, .. } = ticket;
         let waiting_max = match bucket {
-            Bucket::Session => self.control.queue.waiting_max,
-            Bucket::Single | Bucket::Priority => usize::MAX,
+            Bucket::Session if self.sheds(bucket, class) => self.control.queue.waiting_max,
+            _ => usize::MAX,
         };
         if self.stopping {
             return self.reject(now, bucket, fingerprint, Reason::Stopping);
@@ -276,9 +276,16 @@ impl Gate {
         Verdict::Admit(ticket)
     }
 
+    /// Returns whether the scheme sheds new work of this class. The law rejects no other work.
+    fn sheds(&self, bucket: Bucket, class: u8) -> bool {
+        self.settings.scheme.throttle_of(Some(bucket), class).is_some()
+    }
+
     /// Returns whether the work that is now taken from the queue has waited too long.
-    fn is_stale(&self, bucket: Bucket) -> bool {
-        !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
+    fn is_stale(&self, bucket: Bucket, class: u8) -> bool {
+        !self.stopping
+            && self.sheds(bucket, class)
+            && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
     /// Returns whether a call that is probably too late may be admitted, because it does not take
@@ -289,7 +296,7 @@ impl Gate {
         let in_progress = self.in_progress(bucket);
         // A scheme may turn a window into a share, but here the window itself is needed.
         let allowance = match self.control.admit(bucket) {
-            window @ Allowance::Window(_) => window,
+            window @ Allowance::Window(_) if self.sheds(bucket, class) => window,
             _ => self.allowance_of(&self.control, Some(bucket), class),
         };
         let passes = match allowance {
@@ -331,7 +338,7 @@ impl Gate {
         }
         self.decided[bucket as usize].on_arrival(now);
         let floor = match bucket {
-            Bucket::Session => self.control.rank_floor.clamp(0.0, 1.0),
+            Bucket::Session if self.sheds(bucket, class) => self.control.rank_floor.clamp(0.0, 1.0),
             _ => 0.0,
         };
         let reason = if floor > 0.0 && !exempt && rank(fingerprint, &mut self.ranks) < floor {
@@ -396,11 +403,13 @@ impl Gate {
         let passes = |shadow: &mut Shadow| {
             throttle.is_none_or(|index| shadow.passes(index, now, allowance, in_progress))
         };
-        let is_stale = self.settings.decide == Decide::Service
+        let sheds = throttle.is_some();
+        let is_stale = sheds
+            && self.settings.decide == Decide::Service
             && shadow.control().makes_stale(bucket, self.signals.service.sojourn);
         let admits = has_room
             && !is_stale
-            && shadow.has_place(bucket, waiting, fingerprint, exempt)
+            && (!sheds || shadow.has_place(bucket, waiting, fingerprint, exempt))
             && (passes(&mut shadow) || exempt);
         shadow.compare(bucket, admitted, admits);
         self.shadow = Some(shadow);

@@ -80,6 +80,35 @@ fn in_several_classes_each_is_shed_by_a_throttle_of_its_own() {
     assert!(gate.on_ongoing(at(0), BYE), "what was begun is finished");
 }
 
+/// A law may also limit the queue, the time in the queue and the rank of sessions.
+#[test]
+fn the_limits_of_a_law_apply_only_to_classes_that_are_shed() {
+    let limits: [fn(&mut Control); 3] = [
+        |control| control.rank_floor = 1.0,
+        |control| control.queue.waiting_max = 0,
+        |control| control.queue.wait_max = Some(Duration::ZERO),
+    ];
+    for (sheds, served_of_ten) in [(BYE, 10), (INVITE, 0)] {
+        for decide in [Decide::Arrival, Decide::Service] {
+            for limit in limits {
+                let order = ShedOrder { order: vec![sheds], weight: Weight::Count };
+                let scheme = Scheme::Multi(order);
+                let mut gate = Gate::new(Settings { scheme, decide, ..settings(&[]) }, Seed(1), 0);
+                gate.on_arrival(at(0), 0);
+                limit(&mut gate.control);
+                gate.signals.service.sojourn = MS;
+                let mut is_served =
+                    |call| match gate.on_new(at(0), Bucket::Session, INVITE, Some(call), true) {
+                        Verdict::Admit(ticket) => gate.on_taken(at(0), ticket).is_none(),
+                        _ => false,
+                    };
+                let served = (0..10).filter(|&call| is_served(call)).count();
+                assert_eq!(served, served_of_ten, "{decide:?}");
+            }
+        }
+    }
+}
+
 // For a throttle that measures time, a share refers to the rate at which the class itself arrives.
 #[test]
 fn the_throttle_of_a_class_measures_that_class() {

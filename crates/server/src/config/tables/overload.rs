@@ -142,10 +142,10 @@ keys! {
         }
     } = Flag, Default("false"), only(&SIMPLIFIED);
     /// With `classes = "multi"`: the classes that Tidegate sheds, in this order. Tidegate sheds a
-    /// class only after it has shed all of the preceding classes completely. It always admits
-    /// classes that are not in the list. `["register"]` sheds only REGISTER. `["provisional"]`
-    /// sheds only 180 responses. Tidegate drops responses and ACKs. For all other requests,
-    /// `disposal` applies.
+    /// class only after it has shed all of the preceding classes completely. The law rejects no
+    /// message of a class that is not in the list. `["register"]` sheds only REGISTER.
+    /// `["provisional"]` sheds only 180 responses. Tidegate drops responses and ACKs. For all other
+    /// requests, `disposal` applies.
     key "shed" {
         |all| match &all.gate.scheme {
             Scheme::Multi(shed) => Some(shed.order.iter().map(|class| of_number(*class)).collect()),
