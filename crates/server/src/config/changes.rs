@@ -83,7 +83,11 @@ mod tests {
                 "[server]\nkey_rotate_h = 5\nkey_settle_s = 99\n",
                 &["[server] key_rotate_h", "[server] key_settle_s"],
             ),
-            ("[server]\ngso = false\nname = \"\"\n", &["[server] gso", "[server] name"]),
+            (
+                // `gso_padding` has no effect without `gso`, so it counts as changed too.
+                "[server]\ngso = false\nname = \"\"\n",
+                &["[server] gso", "[server] name", "[server] gso_padding"],
+            ),
             ("[admin]\nhosts = [\"x\"]\n", &["[admin] hosts"]),
             ("[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:1\"\n", &["[[listen]]"]),
             ("[connections]\nidle_seconds = 99\n", &["[connections] idle_seconds"]),

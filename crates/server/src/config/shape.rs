@@ -15,7 +15,7 @@ mod choice;
 mod list;
 
 pub use choice::{Choice, Named, NamedOr};
-pub use list::{List, OneOrMore};
+pub use list::{List, NotEmpty, OneOrMore};
 
 /// An integer type into which [`Whole`] reads a value.
 pub trait Number: Copy + TryFrom<u64> + TryInto<u64> + 'static {}

@@ -23,13 +23,7 @@ pub(super) fn read(
     let weight = SourceWeight { from, weight: 0 };
     let weights =
         section.read_all(&SOURCE_WEIGHT, |given, report| filled(weight, given, report), report);
-    let values = ResourceValues::default();
-    let priority = Priority { from: Vec::new(), emergency: false, values, rate_cps: 0.0 };
-    let priorities = section.read_all(
-        &PRIORITY,
-        |given, report| filled(priority.clone(), given, report),
-        report,
-    );
+    let priorities = section.read_all(&PRIORITY, read_priority, report);
     let table = SourcesTable::from(&*overload);
     let table = section.read_one(&SOURCES, |given, report| filled(table, given, report), report)?;
     (overload.gate.sources, overload.sources) = (table.gate, table.sources);
@@ -37,6 +31,21 @@ pub(super) fn read(
     overload.sources.weights = weights.into_iter().collect::<Option<_>>()?;
     overload.sources.priority = priorities.into_iter().collect::<Option<Vec<_>>>()?.pop();
     Some(())
+}
+
+/// Reads `[overload.priority]`. Returns `None` if an error was reported.
+fn read_priority(section: &Section<'_, '_>, report: &mut Report) -> Option<Priority> {
+    let values = ResourceValues::default();
+    let none = Priority { from: Vec::new(), emergency: false, values, rate_cps: 0.0 };
+    let priority = filled(none, section, report)?;
+    if priority.emergency || !priority.values.texts().is_empty() {
+        return Some(priority);
+    }
+    let title = "`[overload.priority]` gives no call priority";
+    let label = "neither emergency calls nor any value of Resource-Priority";
+    let help = "write `emergency = true`, list values in `resource_priority`, or remove the table";
+    report.error(section.span(), title, label, help);
+    None
 }
 
 /// Returns `table` with the values in `section`, or `None` if an error was reported.

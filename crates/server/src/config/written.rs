@@ -218,8 +218,9 @@ mod tests {
             let text = PLACES.to_owned() + text;
             Config::parse(Path::new("f"), text.as_bytes()).unwrap_or_else(|e| panic!("{e}"))
         };
-        let single = "[overload]\nclasses = \"single\"\nreinvites = true\nburst = 9\n\
-                      retry_after = [0, 7]\npad = 512\n[overload.sessions]\ncheck = \"full\"\n\
+        let single = "[overload]\nclasses = \"single\"\nreinvites = true\n\
+                      throttle = \"leaky-bucket\"\nburst = 9\nretry_after = [0, 7]\n\
+                      pad = 512\n[overload.sessions]\ncheck = \"full\"\n\
                       interval_ms = 50\nweight = 0.5\nrate_cps = 7.5\nrate_min_cps = 0.25\n\
                       [emulate]\n";
         let multi = "[overload]\nclasses = \"multi\"\nshed = [\"bye\", \"final\"]\n\

@@ -55,6 +55,36 @@ impl<S: Shape> Shape for List<S> {
     }
 }
 
+/// A list of at least one value.
+pub struct NotEmpty<S>(pub List<S>);
+
+impl<S: Shape> Shape for NotEmpty<S> {
+    type Value = Vec<S::Value>;
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn read(&self, key: &str, value: &Written<'_>, report: &mut Report) -> Option<Self::Value> {
+        if matches!(value.get_ref(), DeValue::Array(items) if items.is_empty()) {
+            let help = "write at least one value";
+            report.error(value.span(), format!("`{key}` is empty"), "", help);
+            return None;
+        }
+        self.0.read(key, value, report)
+    }
+
+    fn write(&self, value: &Self::Value) -> String {
+        self.0.write(value)
+    }
+
+    fn schema(&self) -> Value {
+        let mut schema = self.0.schema();
+        schema["minItems"] = json!(1);
+        schema
+    }
+}
+
 /// A list of at least one value. A single value needs no brackets.
 pub struct OneOrMore<S>(pub List<S>);
 

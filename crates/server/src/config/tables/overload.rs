@@ -12,7 +12,7 @@ use super::sources::{LIMIT, PRIORITY, SOURCE_WEIGHT, SOURCES};
 use crate::config::bounds::Bounds;
 use crate::config::keys::{Only, keys};
 use crate::config::knob::{Reload, Table};
-use crate::config::shape::{Choice, Flag, List, Named, NamedOr, Real, Whole, millis};
+use crate::config::shape::{Choice, Flag, List, Named, NamedOr, NotEmpty, Real, Whole, millis};
 
 /// The words that `decide` accepts.
 pub(in crate::config) const DECIDE: Choice<Decide> =
@@ -67,6 +67,15 @@ static MULTI: Only<Overload> = Only {
     when: |overload| matches!(overload.gate.scheme, Scheme::Multi(_)),
     why: "not used with these `classes`",
     instead: "write `classes = \"multi\"`",
+};
+
+static BUCKET: Only<Overload> = Only {
+    by: "throttle",
+    when: |overload| {
+        matches!(overload.gate.throttle, ThrottleKind::LeakyBucket | ThrottleKind::TokenBucket)
+    },
+    why: "this `throttle` has no bucket",
+    instead: "write `throttle = \"token-bucket\"`",
 };
 
 static KERNEL: Only<Overload> = Only {
@@ -156,8 +165,10 @@ keys! {
                 shed.order = order.into_inner().into_iter().map(|class| class as u8).collect();
             }
         }
-    } = List { of: Choice { words: &Class::NAMED, reserved: &[] }, count_max: Class::ALL.len() },
-        Default("[\"provisional\", \"register\", \"other\", \"invite\"]"), only(&MULTI);
+    } = NotEmpty(List {
+        of: Choice { words: &Class::NAMED, reserved: &[] },
+        count_max: Class::ALL.len(),
+    }), Default("[\"provisional\", \"register\", \"other\", \"invite\"]"), only(&MULTI);
     /// With `classes = "multi"`: the share of the load that one message counts for. `cost`: the
     /// measured cost of its class. `count`: the same for every message.
     key "shed_by" {
@@ -182,7 +193,7 @@ keys! {
         Choice { words: &ThrottleKind::NAMED, reserved: &[] }, Default("\"deterministic\"");
     /// The number of calls that a throttle with a bucket admits at once. RFC 7415 §3.5.1 calls a
     /// tolerance of four intervals reasonable. This is a burst of 5.
-    key "burst" (gate.burst) = Whole(1..=1000), Default("5");
+    key "burst" (gate.burst) = Whole(1..=1000), Default("5"), only(&BUCKET);
     /// The treatment of work that Tidegate does not admit. `reject`: the request gets a 503.
     /// `drop`: the request gets no response. A sender over UDP retransmits an INVITE up to six
     /// times, and any other request up to ten times. `kernel`: the request gets a 503, but the
@@ -223,7 +234,8 @@ keys! {
     /// not admit, such as `[5, 15]`. Each 503 gets a random value between the two. A client that
     /// receives Retry-After should send nothing to this server for that time (RFC 3261 §21.5.4),
     /// not even requests of its other callers.
-    key "retry_after" (? retry_after) = Bounds(0..=3600), Means("no Retry-After");
+    key "retry_after" (? retry_after) = Bounds(0..=3600), Means("no Retry-After"),
+        only(&REJECTED);
     /// The length in bytes to which Tidegate pads the 503 for work that it does not admit. It adds
     /// spaces before the value of the Server header (RFC 3261 §7.3.1). A longer 503 stays
     /// unchanged. Use this key for a trunk or proxy that sends many calls, because several

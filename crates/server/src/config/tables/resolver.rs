@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::config::address;
 use crate::config::keys::table;
-use crate::config::shape::{List, Text};
+use crate::config::shape::{List, NotEmpty, Text};
 
 table! {
     /// The resolution of host names. Tidegate first looks in `/etc/hosts`, which it reads when it
@@ -14,11 +14,11 @@ table! {
     /// The name servers that Tidegate asks over UDP. If an answer is too long for UDP, Tidegate
     /// asks again over TCP. If this key is set, Tidegate does not use the search list of
     /// `/etc/resolv.conf`.
-    servers: Vec<SocketAddr> | None = List {
+    servers: Vec<SocketAddr> | None = NotEmpty(List {
         of: Text::new(
             "an IP address, with its port if that is not 53, such as `\"192.0.2.53\"`",
             address::name_server,
         ),
         count_max: 8,
-    }, Means("the name servers in `/etc/resolv.conf`, which Tidegate reads when it starts");
+    }), Means("the name servers in `/etc/resolv.conf`, which Tidegate reads when it starts");
 }

@@ -7,10 +7,17 @@ use std::time::Duration;
 use tidegate_proxy::SHARDS_MAX;
 
 use crate::config::address;
-use crate::config::keys::table;
+use crate::config::keys::{Only, table};
 use crate::config::shape::{As, Flag, List, Text, Whole, micros, seconds};
 use crate::config::word;
 use crate::key::Rotation;
+
+static SENDS_BATCHES: Only<ServerDraft> = Only {
+    by: "gso",
+    when: |server| server.gso.as_ref().is_none_or(|gso| *gso.get_ref()),
+    why: "with `gso = false` Tidegate sends every message separately",
+    instead: "write `gso = true`",
+};
 
 table! {
     /// The process as a whole. Each limit applies to the process, not to each shard.
@@ -115,7 +122,7 @@ table! {
     /// Tidegate can send them together. The spaces follow the colon of the first header field,
     /// where they have no meaning (RFC 3261 §7.3.1). Tidegate pads only messages that it sends
     /// together. 0: no padding.
-    gso_padding: usize = Whole(0..=64), Default("32");
+    gso_padding: usize = Whole(0..=64), Default("32"), only(&SENDS_BATCHES);
     /// The value of the Server header in responses that Tidegate itself generates (RFC 3261
     /// §20.35), and of the User-Agent header in probes. `""`: Tidegate writes neither header.
     name: String | None = Text::new(

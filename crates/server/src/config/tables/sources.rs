@@ -12,7 +12,7 @@ use tidegate_proxy::{
 use crate::config::address;
 use crate::config::diagnostic::alternatives;
 use crate::config::keys::{Only, keys};
-use crate::config::shape::{Choice, Flag, List, Real, Text, Whole, Wrong, seconds};
+use crate::config::shape::{Choice, Flag, List, NotEmpty, Real, Text, Whole, Wrong, seconds};
 
 /// The maximum number of networks in a list.
 pub(super) const NETS_MAX: usize = 64;
@@ -183,7 +183,7 @@ keys! {
         => Priority;
 
     /// Sources that may send priority calls.
-    key "from" (from) = List { of: NET, count_max: NETS_MAX }, Required;
+    key "from" (from) = NotEmpty(List { of: NET, count_max: NETS_MAX }), Required;
     /// `true`: calls to `urn:service:sos` and to its sub-services, such as `urn:service:sos.fire`,
     /// have priority (RFC 5031).
     key "emergency" (emergency) = Flag, Default("true");

@@ -7,7 +7,7 @@ use rustls::pki_types::ServerName;
 use toml::Spanned;
 
 use crate::config::diagnostic::Report;
-use crate::config::keys::table;
+use crate::config::keys::{Only, table};
 use crate::config::shape::{Flag, Text};
 use crate::config::word;
 
@@ -18,13 +18,21 @@ pub(in crate::config) const PEM_FILE: Text<PathBuf> = Text {
     write: |path| path.display().to_string(),
 };
 
+static VERIFIED: Only<PoolTlsDraft> = Only {
+    by: "verify",
+    when: |tls| tls.verify.as_ref().is_none_or(|verify| *verify.get_ref()),
+    why: "with `verify = false` Tidegate verifies no certificate",
+    instead: "write `verify = true`",
+};
+
 table! {
     /// The certificates for connections to the back ends of the preceding pool, with `transport =
     /// "tls"`. A reload reads the files again. Existing connections stay open.
     pub static POOL_TLS: "[pool.tls]" 0..=1, NewCalls, [] => PoolTls, PoolTlsDraft;
 
     /// A PEM file with the CA certificates that verify the certificates of the back ends.
-    ca: PathBuf | None = PEM_FILE, Means("the authorities that this machine trusts, in `/etc/ssl/certs/ca-certificates.crt`");
+    ca: PathBuf | None = PEM_FILE, Means("the authorities that this machine trusts, in `/etc/ssl/certs/ca-certificates.crt`"),
+        only(&VERIFIED);
     /// The host name or IP address that the certificates of the back ends must contain.
     server_name: ServerName<'static> | None = Text {
         what: "a host name or an IP address, such as `\"sip.example.com\"`",
