@@ -190,7 +190,7 @@ table! {
     pub static BACKEND: "[[pool.backend]]" 1..=16_384, NewCalls, [] => Backend, BackendDraft;
 
     /// The IP address of the server, or a host name with a port, or a domain. An IP address without
-    /// a port has port 5060.
+    /// a port has port 5060, or 5061 if the pool uses TLS.
     ///
     /// A host name with a port: Tidegate resolves the name (`[resolver]`) to an address of the
     /// family of the `listener` of its pool, or of the `[[listen]]` tables with the `transport` of
@@ -206,7 +206,7 @@ table! {
     /// becomes a back end with the keys of this table. The SRV weight of the server multiplies
     /// `weight`. The servers with the lowest SRV priority get the `priority` of this table, the
     /// servers with the next SRV priority get `priority` + 1, and so on. A domain without SRV
-    /// records is one server at port 5060.
+    /// records is one server at port 5060, or 5061 if the pool uses TLS.
     ///
     /// A server may be in several pools, such as one pool for calls and one for registrations. It
     /// is then one back end, with one health state and one count of calls. The keys in the first of
