@@ -101,9 +101,10 @@ keys! {
 
     /// `rejections`: Tidegate learns the rate of requests from rejections. A rejection is a request
     /// that the back end answers with 503 or leaves without a response. After a rejection the limit
-    /// falls to the rate that the back end accepted. The limit grows while requests use it up and
-    /// the back end rejects none. Before the first rejection there is no limit. With this setting a
-    /// 503 of the back end causes no pause in any pool, unless `retry_after_max_s` is set.
+    /// falls toward the rate that the back end accepted (see `decrease`). The limit grows while
+    /// requests use it up and the back end rejects none. Before the first rejection there is no
+    /// limit. With this setting a 503 of the back end causes no pause in any pool, unless
+    /// `retry_after_max_s` is set.
     ///
     /// `delay`: Tidegate learns how many INVITEs and REGISTERs may wait for their first response at
     /// the same time. A 100 is a first response too. If, for a tenth of a second, even the quickest
@@ -127,7 +128,7 @@ keys! {
     }, Default("\"off\"");
     /// The law that computes the rate from rejections.
     ///
-    /// `aimd`: after a rejection the rate falls to the rate that the back end accepted. Without
+    /// `aimd`: after a rejection the rate falls toward the rate that the back end accepted. Without
     /// rejections it grows, faster and faster.
     ///
     /// `sre`: the back end gets at most twice as many requests as it accepted in the last 30
@@ -142,7 +143,10 @@ keys! {
     /// The fraction by which the rate grows each second while requests use at least nine tenths of
     /// it. After every four such seconds without a rejection the fraction doubles, up to 1.
     key "increase" (rate.increase) = Real(0.001..=1.0), Default("0.05"), only(&USES_AIMD);
-    /// The limit after a rejection, as a fraction of the rate that the back end accepted.
+    /// The limit after a rejection, as a fraction of the rate that the back end accepted. But the
+    /// first decrease after the limit has grown leaves at least four fifths of the rate that was
+    /// used, and each other decrease leaves at least half of it. So a value below 0.8 has no effect
+    /// on this first decrease.
     key "decrease" (rate.decrease) = Real(0.5..=0.99), Default("0.95"), only(&USES_AIMD);
     /// The lowest learned rate, in requests a second.
     key "rate_min_cps" (rate.rate_min_cps) = Real(0.1..=100_000.0), Default("1"), only(&LEARNS_RATE);
