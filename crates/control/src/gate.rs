@@ -1,6 +1,7 @@
 //! The gate: keeps the signals, runs the law, and judges new work.
 
 mod admission;
+mod counts;
 mod droppable;
 mod figures;
 
@@ -13,7 +14,7 @@ use crate::arrival_rate::ArrivalRate;
 use crate::signals::{BUCKETS, Reading};
 use crate::sources::Sources;
 use crate::{
-    Backlog, Bucket, Control, Decide, Fairness, Law, Memory, Occupancy, Pacer, PriorityCap,
+    Backlog, Bucket, Control, Decide, Fairness, Flow, Law, Memory, Occupancy, Pacer, PriorityCap,
     Service, Sessions, Settings, Shadow, Signals, Throttle, Ticket, Values,
 };
 
@@ -29,6 +30,8 @@ pub struct Gate {
     law: Box<dyn Law>,
     settings: Settings,
     signals: Signals,
+    /// The parts of the counts of new work, by bucket, that other gates have counted before.
+    handed_off: [Flow; BUCKETS],
     control: Control,
     /// The throttles that the class scheme needs.
     throttles: Vec<Throttle>,
@@ -62,6 +65,7 @@ impl Gate {
         let mut gate = Self {
             law: (settings.law.entry().build)(&settings.law),
             signals: Signals { sessions: Sessions::new(settings.sessions), ..Signals::default() },
+            handed_off: Default::default(),
             control: Control::OPEN,
             throttles: throttles(&settings, Purpose::Throttle, seed, element),
             decided: Default::default(),

@@ -56,6 +56,9 @@ pub struct Sender {
     /// True if a gate has already admitted the work: the message repeats an admitted request with
     /// credentials, or comes from another shard. Then the law does not decide about it again.
     pub is_admitted: bool,
+    /// True if the gate of another shard has admitted and counted the work, and handed it off. Then
+    /// this gate leaves it out of its [`own_flow`](crate::Gate::own_flow).
+    pub is_handed_off: bool,
 }
 
 impl Default for Sender {
@@ -71,6 +74,7 @@ impl Default for Sender {
             restricted: false,
             is_late: false,
             is_admitted: false,
+            is_handed_off: false,
         }
     }
 }

@@ -33,6 +33,8 @@ pub struct Ticket {
     pub(crate) shadow_exempt: bool,
     /// The source for fair shares, or `None` if the work is not counted for a source.
     pub(crate) source: Option<Source>,
+    /// True if another gate has counted the work ([`Sender::is_handed_off`](crate::Sender)).
+    pub(crate) is_handed_off: bool,
 }
 
 impl Ticket {

@@ -228,7 +228,10 @@ fn process<'a>(
     // that accepts no TCP.
     let finds_room = !room.is_full_for_new && !room.has_its_share;
     let may_be_large = may_open && (request.essentials.to_tag.is_some() || finds_room);
-    count_flow(step, received, request, hop)?;
+    // Without a transaction, each copy of a request gets here.
+    if !(has_transaction && step.routing.calls.is_repeated(hop.call, transaction)) {
+        count_flow(step, received, request, hop)?;
+    }
     if has_state && may_open {
         // This request has a transaction, even if the tier of its call is without transactions.
         step.routing.tiering.note(Tier::Stateful);

@@ -3,7 +3,7 @@
 
 use tidegate_world::Timestamp;
 
-use super::{EARLY, Gate};
+use super::Gate;
 use crate::rank::rank;
 use crate::{
     Allowance, Bucket, Control, Decide, Decision, FairnessDecision, Headroom, Reason, Recalled,
@@ -87,19 +87,18 @@ impl Gate {
             && (decision.is_some() || self.sources.may_go_ahead(now));
         let (bucket, has_room) =
             if goes_ahead { (Bucket::Priority, true) } else { (bucket, has_room) };
-        let flow = self.signals.flow_mut(bucket);
-        flow.arrived += 1;
-        if decision.is_some() {
-            flow.repeated += 1;
-        } else {
-            flow.offered += 1;
-            if bucket == Bucket::Session {
-                self.offered.on_arrival(now);
-            }
+        let is_handed_off = sender.is_handed_off;
+        self.count(bucket, is_handed_off, |flow| {
+            flow.arrived += 1;
+            flow.repeated += u64::from(decision.is_some());
+            flow.offered += u64::from(decision.is_none());
+        });
+        if decision.is_none() && bucket == Bucket::Session {
+            self.offered.on_arrival(now);
         }
         match decision {
             None if sender.exceeds_limit => {
-                let verdict = self.reject(now, bucket, None, Reason::SourceLimit);
+                let verdict = self.reject(now, bucket, None, is_handed_off, Reason::SourceLimit);
                 if let Some(decision) = self.sources.remembered_excess(sender) {
                     self.remember(now, fingerprint, decision);
                 }
@@ -111,25 +110,30 @@ impl Gate {
                     .shadow()
                     .is_some_and(|shadow| self.exempts(shadow.control(), sender, bucket, class));
                 let source = self.sources.on_arrival(now, bucket, sender);
-                let again = false;
-                let ticket =
-                    Ticket { bucket, class, fingerprint, again, exempt, shadow_exempt, source };
+                let ticket = Ticket {
+                    bucket,
+                    class,
+                    fingerprint,
+                    again: false,
+                    exempt,
+                    shadow_exempt,
+                    source,
+                    is_handed_off,
+                };
                 self.decide_new(now, ticket, sender, has_room)
             }
             // The original has been served, so the repetition is served too if there is room.
             // Without room, the repetition can be dropped without harm.
-            Some(Decision::Served) if has_room => {
-                let (again, shadow_exempt, source) = (true, false, None);
-                Verdict::Admit(Ticket {
-                    bucket,
-                    class,
-                    fingerprint,
-                    again,
-                    exempt,
-                    shadow_exempt,
-                    source,
-                })
-            }
+            Some(Decision::Served) if has_room => Verdict::Admit(Ticket {
+                bucket,
+                class,
+                fingerprint,
+                again: true,
+                exempt,
+                shadow_exempt: false,
+                source: None,
+                is_handed_off,
+            }),
             Some(Decision::Served | Decision::Waits | Decision::Dropped) => Verdict::Absorb,
             Some(decision @ (Decision::Rejected | Decision::Full)) => {
                 self.signals.messages_rejected += 1;
@@ -159,7 +163,7 @@ impl Gate {
     /// arrival](Decide::Arrival). Returns the reason if the work must be rejected now, or `None` if
     /// it can be served.
     pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
-        let Ticket { bucket, class, fingerprint, again, .. } = ticket;
+        let Ticket { bucket, class, fingerprint, again, is_handed_off, .. } = ticket;
         if bucket == Bucket::Session {
             self.pacer.on_released(self.control.queue.release);
         }
@@ -194,10 +198,10 @@ impl Gate {
                     self.decide_waiting(now, &ticket)
                 };
                 if let Some(reason) = reason {
-                    self.reject(now, bucket, fingerprint, reason);
+                    self.reject(now, bucket, fingerprint, is_handed_off, reason);
                     return Some(reason);
                 }
-                self.signals.flow_mut(bucket).admitted += 1;
+                self.count(bucket, is_handed_off, |flow| flow.admitted += 1);
             }
         }
         self.signals.flow_mut(bucket).taken += 1;
@@ -227,44 +231,44 @@ impl Gate {
         sender: &Sender,
         has_room: bool,
     ) -> Verdict {
-        let Ticket { bucket, class, fingerprint, .. } = ticket;
+        let Ticket { bucket, class, fingerprint, is_handed_off, .. } = ticket;
         let waiting_max = match bucket {
             Bucket::Session if self.sheds(bucket, class) => self.control.queue.waiting_max,
             _ => usize::MAX,
         };
         if self.stopping {
-            return self.reject(now, bucket, fingerprint, Reason::Stopping);
+            return self.reject(now, bucket, fingerprint, is_handed_off, Reason::Stopping);
         }
         // A call that is exempt uses room too, so it counts.
         let may_use_reserve = self.sources.may_use_reserve(now, bucket, sender) || ticket.exempt;
         if !sender.headroom.holds(bucket) {
             self.compare(now, &ticket, false, false);
-            return self.reject(now, bucket, fingerprint, Reason::PoolFull);
+            return self.reject(now, bucket, fingerprint, is_handed_off, Reason::PoolFull);
         }
         if sender.headroom == Headroom::Reserve && !may_use_reserve {
             self.compare(now, &ticket, false, false);
-            return self.reject(now, bucket, fingerprint, Reason::PoolShare);
+            return self.reject(now, bucket, fingerprint, is_handed_off, Reason::PoolShare);
         }
         if !has_room || self.signals.queue.waiting >= waiting_max {
             self.compare(now, &ticket, has_room, false);
-            return self.reject(now, bucket, fingerprint, Reason::QueueFull);
+            return self.reject(now, bucket, fingerprint, is_handed_off, Reason::QueueFull);
         }
         let is_late = sender.is_late && !ticket.exempt && bucket != Bucket::Priority;
         if is_late && !self.has_spare_places(bucket, class, waiting_max) {
             self.compare(now, &ticket, has_room, false);
-            return self.reject(now, bucket, fingerprint, Reason::Late);
+            return self.reject(now, bucket, fingerprint, is_handed_off, Reason::Late);
         }
         if !self.may_queue(&ticket, waiting_max) {
             // The source would find no room under the shadow law either.
             self.compare(now, &ticket, false, false);
             let reason = self.reason_without_place(bucket, Reason::QueueFull);
-            return self.reject(now, bucket, fingerprint, reason);
+            return self.reject(now, bucket, fingerprint, is_handed_off, reason);
         }
         if self.settings.decide == Decide::Arrival {
             if let Some(reason) = self.decide_waiting(now, &ticket) {
-                return self.reject(now, bucket, fingerprint, reason);
+                return self.reject(now, bucket, fingerprint, is_handed_off, reason);
             }
-            self.signals.flow_mut(bucket).admitted += 1;
+            self.count(bucket, is_handed_off, |flow| flow.admitted += 1);
         }
         self.signals.flow_mut(bucket).entered += 1;
         self.signals.in_progress[bucket as usize] += 1;
@@ -393,7 +397,7 @@ impl Gate {
     /// both laws count as rejecting the work, because it would find no room under the shadow law
     /// either.
     fn compare(&mut self, now: Timestamp, ticket: &Ticket, has_room: bool, admitted: bool) {
-        let Ticket { bucket, class, fingerprint, shadow_exempt, .. } = *ticket;
+        let Ticket { bucket, class, fingerprint, shadow_exempt, is_handed_off, .. } = *ticket;
         let Some(mut shadow) = self.shadow.take() else { return };
         let throttle = self.settings.scheme.throttle_of(Some(bucket), class);
         let allowance = self.allowance_of(shadow.control(), Some(bucket), class);
@@ -411,7 +415,9 @@ impl Gate {
             && !is_stale
             && (!sheds || shadow.has_place(bucket, waiting, fingerprint, exempt))
             && (passes(&mut shadow) || exempt);
-        shadow.compare(bucket, admitted, admits);
+        if !is_handed_off {
+            shadow.compare(bucket, admitted, admits);
+        }
         self.shadow = Some(shadow);
     }
 
@@ -446,11 +452,13 @@ impl Gate {
         now: Timestamp,
         bucket: Bucket,
         fingerprint: Option<u64>,
+        is_handed_off: bool,
         reason: Reason,
     ) -> Verdict {
-        let flow = self.signals.flow_mut(bucket);
-        flow.rejected += 1;
-        flow.lost += u64::from(matches!(reason, Reason::QueueFull | Reason::Stale));
+        self.count(bucket, is_handed_off, |flow| {
+            flow.rejected += 1;
+            flow.lost += u64::from(matches!(reason, Reason::QueueFull | Reason::Stale));
+        });
         self.count_early(now, bucket, reason);
         self.signals.messages_rejected += 1;
         let is_full = matches!(reason, Reason::PoolFull | Reason::PoolShare);
@@ -458,16 +466,6 @@ impl Gate {
         let decision = if is_full { Decision::Full } else { Decision::Rejected };
         self.remember(now, fingerprint, decision);
         Verdict::Reject(reason)
-    }
-
-    fn count_early(&mut self, now: Timestamp, bucket: Bucket, reason: Reason) {
-        let is_by_law = matches!(
-            reason,
-            Reason::Law | Reason::Rank | Reason::Stale | Reason::QueueFull | Reason::SourceShare
-        );
-        if is_by_law && self.idle.is_some_and(|at| now.since(at) <= EARLY) {
-            self.signals.flow_mut(bucket).early += 1;
-        }
     }
 
     fn remember(&mut self, now: Timestamp, fingerprint: Option<u64>, decision: Decision) {

@@ -272,6 +272,7 @@ impl SourcePolicy {
             restricted: false,
             is_late: false,
             is_admitted: false,
+            is_handed_off: false,
         };
         (sender, claim)
     }

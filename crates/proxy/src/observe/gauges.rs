@@ -105,7 +105,7 @@ pub struct LimitGauges {
     value: Counter,
 }
 
-/// The counters that publish a [`Flow`].
+/// The counters that publish the [own flow](Gate::own_flow) of a gate.
 #[derive(Debug, Default)]
 pub struct FlowCounters {
     /// Published value of [`Flow::arrived`].
@@ -197,7 +197,7 @@ impl Gauges {
     /// Publishes only the counts of new work, so that an idle shard shows no outdated counts.
     pub(crate) fn publish_flows(&self, gate: &Gate) {
         for bucket in Bucket::ALL {
-            self.flows[bucket as usize].publish(gate.signals().flow(bucket));
+            self.flows[bucket as usize].publish(&gate.own_flow(bucket));
         }
     }
 }

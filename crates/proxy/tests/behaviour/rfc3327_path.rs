@@ -134,6 +134,22 @@ fn a_call_of_the_registrar_takes_the_flow_of_the_registration() {
     }
 }
 
+/// RFC 3261 §16.11: the branch "MUST be the same each time a retransmitted request is forwarded". So
+/// a stateless proxy forwards each copy of a request, but the metrics count the request once.
+#[test]
+fn a_copy_of_a_request_on_a_registered_flow_is_not_counted() {
+    let mut scene = scene_for(Mode::Stateless);
+    let phone = scene.phone(Transport::Udp);
+    let paths = [0; 2].map(|_| scene.register(phone, SUPPORTED).header("Path").to_owned());
+    let invite = inward("INVITE", &[&paths[0]], "");
+    for _ in 0..2 {
+        only(scene.send(registrar(), &invite), "INVITE");
+    }
+    let counters = &scene.counters;
+    assert_eq!((counters.paths_added.get(), counters.registered_flows.get()), (1, 1));
+    assert_eq!(counters.retransmissions.get(), 2);
+}
+
 /// RFC 5626 §5.1: "The flow token MUST be an identifier that is unique to this network flow." A
 /// listener with a wildcard address has a flow for each local address.
 #[test]

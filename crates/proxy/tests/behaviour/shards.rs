@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::script::{BACKEND_A, PROXY, Sent, address, request, secret};
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
+use tidegate_control::Bucket;
 use tidegate_proxy::{Class, Counters, Listener, Mode, PoolSettings, Proxy, ReplyReason, Settings};
 use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{
@@ -166,6 +167,14 @@ impl Mesh {
         self.counters.iter().map(count).sum()
     }
 
+    /// Returns the new calls that the counters of the shards show as offered and as admitted.
+    fn new_calls(&self) -> [u64; 2] {
+        let flows = self.counters.iter().map(|c| &c.overload.flows[Bucket::Session as usize]);
+        flows.fold([0, 0], |[offered, admitted], flow| {
+            [offered + flow.offered.get(), admitted + flow.admitted.get()]
+        })
+    }
+
     /// Registers a phone at a shard. Returns the Path that the registrar gets.
     fn register(&mut self, phone: Flow) -> String {
         let more = format!("Contact: <{CONTACT}>\r\n{SUPPORTED}");
@@ -227,6 +236,7 @@ fn a_call_finds_the_phone_whose_connection_another_shard_has() {
             }
             // REGISTER, INVITE, 200, ACK, BYE.
             assert_eq!(mesh.received(), 5, "a message that is handed off counts once");
+            assert_eq!(mesh.new_calls(), [1, 1], "{mode:?} {at}: and so does its call");
         }
     }
 }

@@ -11,6 +11,8 @@ enum Step {
         call: Option<u64>,
         single: bool,
         room: bool,
+        /// True if another gate has counted the piece.
+        handed_off: bool,
     },
     /// A piece of work is taken from the queue after this wait, in milliseconds.
     Taken(u64),
@@ -24,8 +26,10 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let call = prop_oneof![8 => (0u64..12).prop_map(|call| Some(call << 60)), 1 => Just(None)];
-    let arrives = (call, any::<bool>(), prop::bool::weighted(0.9))
-        .prop_map(|(call, single, room)| Step::Arrives { call, single, room });
+    let arrives =
+        (call, any::<bool>(), prop::bool::weighted(0.9), prop::bool::weighted(0.3)).prop_map(
+            |(call, single, room, handed_off)| Step::Arrives { call, single, room, handed_off },
+        );
     let step = prop_oneof![
         12 => arrives,
         8 => (0u64..20_000).prop_map(Step::Taken),
@@ -55,11 +59,12 @@ proptest! {
         let (mut rejected, mut rejected_late, mut rejected_again) = (0, 0, 0);
         for step in steps {
             match step {
-                Step::Arrives { call, single, room } => {
+                Step::Arrives { call, single, room, handed_off } => {
                     messages += 1;
                     let bucket = if single { Bucket::Single } else { Bucket::Session };
                     gate.on_arrival(now, queue.len());
-                    match gate.on_new(now, bucket, 0, call, room) {
+                    let sender = Sender { is_handed_off: handed_off, ..Sender::default() };
+                    match gate.on_new_from(now, &sender, bucket, 0, call, room) {
                         Verdict::Admit(ticket) => queue.push(ticket),
                         Verdict::Absorb => {}
                         Verdict::Reject(Reason::Again) => rejected_again += 1,
@@ -100,9 +105,49 @@ proptest! {
             prop_assert_eq!(sum(|f| f.entered), sum(|f| f.taken) + waiting + rejected_late + stale);
             prop_assert_eq!(sum(|f| f.stale), stale);
             prop_assert_eq!(gate.signals().messages_rejected, rejected + stale + rejected_again);
+            // The counts for the sum over all gates contain no piece that another gate has counted.
+            let own = Bucket::ALL.map(|bucket| gate.own_flow(bucket));
+            let own = |of: fn(&Flow) -> u64| own.iter().map(of).sum::<u64>();
+            let is_own = |ticket: &&Ticket| !ticket.again && !ticket.is_handed_off;
+            let undecided = if at_service { queue.iter().filter(is_own).count() as u64 } else { 0 };
+            prop_assert_eq!(own(|f| f.arrived), own(|f| f.offered) + own(|f| f.repeated));
+            prop_assert_eq!(own(|f| f.offered), own(|f| f.admitted) + own(|f| f.rejected) + undecided);
+            let all_rejected = sum(|f| f.rejected) + sum(|f| f.stale);
+            prop_assert_eq!(own(|f| f.rejected) + own(|f| f.stale), all_rejected);
             let in_progress = Bucket::ALL.map(|bucket| gate.signals().in_progress(bucket));
             prop_assert_eq!(in_progress.iter().sum::<u64>(), waiting);
             prop_assert!(gate.memory().len() <= 2 * memory_max);
+        }
+    }
+}
+
+/// A call whose phone another shard has. Each shard has its own gate.
+#[test]
+fn a_call_that_is_handed_off_counts_once_in_the_sum_over_the_gates() {
+    for decide in [Decide::Arrival, Decide::Service] {
+        for admits in [true, false] {
+            let mut gates =
+                [1, 2].map(|_| Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0));
+            for (gate, is_handed_off) in gates.iter_mut().zip([false, true]) {
+                gate.on_arrival(at(0), 0);
+                if is_handed_off && !admits {
+                    gate.stop();
+                }
+                let sender =
+                    Sender { is_handed_off, is_admitted: is_handed_off, ..Sender::default() };
+                if let Verdict::Admit(ticket) =
+                    gate.on_new_from(at(0), &sender, Bucket::Session, 0, CALL, true)
+                {
+                    assert_eq!(gate.on_taken(at(0), ticket), None);
+                }
+            }
+            let sum = |of: fn(&Flow) -> u64| -> u64 {
+                gates.iter().map(|gate| of(&gate.own_flow(Bucket::Session))).sum()
+            };
+            assert_eq!((sum(|f| f.arrived), sum(|f| f.offered), sum(|f| f.admitted)), (1, 1, 1));
+            // The second gate has rejected work after the first one had admitted it.
+            assert_eq!((sum(|f| f.rejected), sum(|f| f.stale)), (0, u64::from(!admits)));
+            assert_eq!(flow(&gates[1]).offered, 1, "a law sees all work of its shard");
         }
     }
 }

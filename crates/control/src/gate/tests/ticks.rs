@@ -199,6 +199,7 @@ const TICKET: Ticket = Ticket {
     exempt: false,
     shadow_exempt: false,
     source: None,
+    is_handed_off: false,
 };
 
 // Time without waiting work earns no credit.

@@ -237,9 +237,9 @@ impl Ingress {
         // A message from another shard has passed the gate there. But an INVITE with a To-tag and a
         // token belonged to a call there, so no gate has judged it. A retransmitted answer to a
         // challenge needs no check, because the gate remembers its decision on the first copy.
-        let is_judged_elsewhere = received.handoffs > 0 && (begins_call || class != Class::Invite);
+        sender.is_handed_off = received.handoffs > 0 && (begins_call || class != Class::Invite);
         sender.is_admitted =
-            is_judged_elsewhere || !recalled.is_repetition() && self.answers_challenge(arrival);
+            sender.is_handed_off || !recalled.is_repetition() && self.answers_challenge(arrival);
         sender.has_priority &=
             has_room(self, QueueClass::Priority) && self.large.has_room(received, true);
         sender.exceeds_limit = self.gate.exceeds_limit(now, &sender, recalled);

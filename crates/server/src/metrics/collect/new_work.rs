@@ -63,7 +63,8 @@ impl NewWork {
             let before = shard.proxy.rejected_before(bucket).get();
             let after = flow.stale.get() + shard.proxy.rejected_after(bucket).get();
             sum.offered += flow.offered.get() + before;
-            // The counters are read one after the other, so `after` may be larger than `admitted`.
+            // `after` may be larger than `admitted`: the counters are read one after the other, and
+            // `after` also contains calls that another shard has admitted and handed off.
             sum.admitted += flow.admitted.get();
             sum.rejected += flow.rejected.get() + before;
             let after = after.min(sum.admitted);
