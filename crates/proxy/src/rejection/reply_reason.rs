@@ -117,6 +117,29 @@ reply_reasons! {
 }
 
 impl ReplyReason {
+    /// Returns whether responses with this status are likely to have this reason. The metrics show
+    /// the counts of such pairs from the start.
+    pub fn is_likely(self, status: u16) -> bool {
+        let is_further = match status {
+            403 => matches!(self, Self::FlowToken),
+            404 => matches!(self, Self::NoUser),
+            480 => matches!(self, Self::NoRoute | Self::Lookup),
+            503 => matches!(
+                self,
+                Self::Work(_)
+                    | Self::Failed
+                    | Self::BackedUp
+                    | Self::CallTable
+                    | Self::TransactionTable
+                    | Self::NoAddress
+                    | Self::Parked
+                    | Self::Shed
+            ),
+            _ => false,
+        };
+        is_further || self == Self::usual(status)
+    }
+
     /// All reasons.
     pub const ALL: [Self; Self::OWN.len() + Reason::ALL.len()] = {
         let mut all = [Self::None; Self::OWN.len() + Reason::ALL.len()];

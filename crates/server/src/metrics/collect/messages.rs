@@ -18,9 +18,9 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
         let status_text = status.to_string();
         for reason in ReplyReason::ALL {
             let count = counters.replied_for(status, reason).get();
-            // Most reasons have one usual status. Other combinations are shown only if they
-            // occurred.
-            if count > 0 || reason == ReplyReason::usual(status) {
+            // A rate needs two samples, so it misses the first responses of a pair that is shown
+            // only when it has occurred.
+            if count > 0 || reason.is_likely(status) {
                 let labels =
                     [("shard", shard), ("status", &*status_text), ("reason", reason.name())];
                 samples.push(&REPLIED, &labels, count);
@@ -186,3 +186,29 @@ static ALONE: [Number<Counters>; 27] = [
     }),
     Number::gauge("messages_queued", "Messages waiting for service", |c| c.queued.get().into()),
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    /// A regression: the first 503s of each reason were missing in all rates.
+    #[test]
+    fn every_reason_of_a_503_is_counted_from_the_start() {
+        let (mut metrics, counters) = (Metrics::new(), Arc::new(Counters::default()));
+        metrics.add(move |samples| add(samples, "0", &counters));
+        let text = metrics.render();
+        let has = |status: &str, reason: &str| {
+            let labels = format!("shard=\"0\",status=\"{status}\",reason=\"{reason}\"");
+            text.contains(&format!("tidegate_replies_total{{{labels}}} 0\n"))
+        };
+        for reason in ["pool_down", "law", "queue_full", "pool_full", "call_table", "shed", "other"]
+        {
+            assert!(has("503", reason), "{reason}");
+        }
+        assert!(has("404", "no_route") && has("200", "none"));
+        assert!(!has("503", "no_user") && !has("404", "law"));
+    }
+}
