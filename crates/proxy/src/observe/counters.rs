@@ -45,7 +45,8 @@ pub struct Counters {
     pub call: CallAnswer,
     /// Messages that claim to belong to a call or a transaction, but do not.
     pub strays: Counter,
-    /// Received retransmissions of requests.
+    /// Received retransmissions of requests that were served. The gate counts retransmissions of
+    /// requests that wait or were rejected.
     pub retransmissions: Counter,
     /// Forwarded requests.
     pub requests_forwarded: Counter,

@@ -90,6 +90,23 @@ fn a_call_rejected_after_it_was_admitted_is_counted_once() {
     }
 }
 
+// RFC 3261 §17.1.1.2: the caller of an INVITE without a response sends it again after 500 ms. If the
+// first copy still waits then, the proxy itself is slow.
+#[test]
+fn a_copy_of_a_request_that_waits_is_no_retransmission_of_a_served_one() {
+    let mut s = Script::new();
+    let repeated = |s: &Script| {
+        let flow = &s.counters.overload.flows[Bucket::Session as usize];
+        (flow.repeated.get(), s.counters.retransmissions.get())
+    };
+    s.offer(CALLER, invite("c").as_bytes());
+    s.offer(CALLER, invite("c").as_bytes());
+    s.serve();
+    assert_eq!(repeated(&s), (1, 0));
+    s.send(CALLER, &invite("c"));
+    assert_eq!(repeated(&s), (2, 1));
+}
+
 #[test]
 fn a_call_that_is_over_is_counted_apart_from_those_in_progress() {
     let mut s = Script::new();

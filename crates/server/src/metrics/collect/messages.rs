@@ -92,9 +92,11 @@ static ALONE: [Number<Counters>; 27] = [
     Number::counter("stun_bindings", "STUN binding requests answered on UDP listeners", |c| {
         c.bindings_answered.get().into()
     }),
-    Number::counter("retransmissions", "Received retransmissions of requests", |c| {
-        c.retransmissions.get().into()
-    }),
+    Number::counter(
+        "retransmissions",
+        "Received retransmissions of requests that Tidegate has served",
+        |c| c.retransmissions.get().into(),
+    ),
     Number::counter(
         "messages_unverified",
         "Messages that claim to belong to a call or a transaction that does not exist",
