@@ -58,8 +58,8 @@ fn server_due(step: &mut Step<'_>, context: &mut Context) {
     context.server = server;
     match firing {
         Firing::Resend => send_last(step, context),
-        Firing::TimedOut => step.counters().timeouts.add(1),
-        Firing::Silent => {}
+        // Timer H: no ACK has come, but the transaction has had its final response.
+        Firing::TimedOut | Firing::Silent => {}
     }
 }
 
@@ -232,7 +232,9 @@ fn limits_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index
         let is_abandoned = pending.is_abandoned;
         let client = &mut context.branches[index].client;
         *client = client.end();
+        // If Timer C has abandoned the branch, its timeout was counted then.
         if !is_abandoned {
+            step.counters().timeouts.add(1);
             live.consider(Best::own(487));
         }
     }

@@ -66,6 +66,7 @@ fn a_callee_that_ignores_a_cancel_is_given_up() {
     // §9.2: "the To tag of the response to the CANCEL and the To tag in the response to the
     // original request SHOULD be the same."
     assert_eq!(up.header("To"), ok.header("To"));
+    assert_eq!(s.counters.timeouts.get(), 1);
 }
 
 /// §16.10: after a CANCEL, the waiting groups of a fork are not tried.

@@ -40,6 +40,17 @@ fn a_callee_that_never_answers_is_a_408() {
     assert_eq!(s.counters.timeouts.get(), 1);
 }
 
+/// RFC 3261 §17.2.1: "If timer H fires while in the "Completed" state, it implies that the ACK was
+/// never received." The transaction has had its final response, so this is no timeout.
+#[test]
+fn a_rejected_call_without_an_ack_is_no_timeout() {
+    let mut s = only_one();
+    let out = s.send(CALLER, &invite("c1")).remove(1);
+    s.send(BACKEND_A, &out.answer("486 Busy Here"));
+    s.rest(Duration::from_secs(33));
+    assert_eq!((s.counters.timeouts.get(), s.live().0), (0, 0));
+}
+
 /// §16.7 item 2: a provisional response resets Timer C; §16.8: "If the client transaction has
 /// received a provisional response, the proxy MUST generate a CANCEL request matching that
 /// transaction."
@@ -69,6 +80,7 @@ fn a_callee_that_rings_for_ever_is_cancelled_by_timer_c() {
         starts(&sent),
         [(BACKEND_A, "CANCEL sip:bob@192.0.2.1 SIP/2.0"), (CALLER, "SIP/2.0 408 Request Timeout"),]
     );
+    assert_eq!(s.counters.timeouts.get(), 1);
     // The proxy itself acknowledges the response to the cancelled INVITE.
     let sent = s.send(BACKEND_A, &out.answer("487 Request Terminated"));
     assert_eq!(starts(&sent), [(BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0")]);
