@@ -5,14 +5,15 @@
 //! Each pool, back end and counter gets a log line when it changes, and then at most one line every
 //! few seconds, with the number of its changes since its previous line.
 
+mod allowance;
 mod counted;
 mod follow;
 mod name;
 mod targeted;
+mod unsent;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -24,25 +25,19 @@ use crate::bans;
 use crate::laws::name_at;
 use crate::metrics::collect::ShardCounters;
 use crate::wall::{rfc3339, wall_now};
+use allowance::Allowance;
 use counted::{COUNTED, Counted};
 use follow::{Edge, Episodes, Followed};
 use name::{NameSeen, News};
 use targeted::Targeted;
+use unsent::UnsentTargets;
 
 /// Time between two checks of the states and counters.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Maximum number of log lines about bans within [`LINES_WITHIN`]. A second limit of the same size
-/// applies to log lines about datagrams that could not be sent.
-const LINES_MAX: u32 = 5;
-const LINES_WITHIN: Duration = Duration::from_secs(10);
-
-/// Shortest time between two log lines about datagrams that could not be sent to the same target.
-const UNSENT_EVERY: Duration = Duration::from_secs(60);
-
-/// Maximum number of targets of failed sends that are remembered, counting a target once for each
-/// cause of failure.
-const UNSENT_MAX: usize = 256;
+/// The subject of log lines about reloads that were not applied.
+const NOT_APPLIED: &str = "a reload is not applied: there are too many back ends, because removed \
+                           ones still have calls";
 
 /// A change that is reported in the log, with its time.
 ///
@@ -77,13 +72,13 @@ pub(crate) struct Watch {
     pools: BTreeMap<String, Followed<bool>>,
     services: BTreeMap<(Arc<str>, Transport), NameSeen>,
     episodes: Vec<Episodes>,
+    reloads_rejected: Episodes,
     targeted: Targeted,
     bans: BanView,
     bans_overflowed: Episodes,
     banned: BTreeMap<u128, Timestamp>,
     ban_lines: Allowance,
-    unsent: BTreeMap<(SocketAddr, &'static str), Unsent>,
-    unsent_lines: Allowance,
+    unsent: UnsentTargets,
 }
 
 struct BackendSeen {
@@ -103,42 +98,6 @@ struct Counts {
     falls: u64,
 }
 
-struct Unsent {
-    said_at: Timestamp,
-    count: u64,
-}
-
-/// A limit on the number of log lines in a period.
-#[derive(Default)]
-struct Allowance {
-    since: Timestamp,
-    lines: u32,
-    withheld: u64,
-}
-
-impl Allowance {
-    /// Returns whether another line may be logged at `now`.
-    fn take(&mut self, now: Timestamp) -> bool {
-        let is_left = self.lines < LINES_MAX;
-        if self.lines == 0 {
-            self.since = now;
-        }
-        self.lines += u32::from(is_left);
-        self.withheld += u64::from(!is_left);
-        is_left
-    }
-
-    /// Ends the period if it is over at `now`. Then returns the number of lines that were not
-    /// logged in the period, if any.
-    fn settle(&mut self, now: Timestamp) -> Option<u64> {
-        if self.lines == 0 || now.since(self.since) < LINES_WITHIN {
-            return None;
-        }
-        self.lines = 0;
-        Some(std::mem::take(&mut self.withheld)).filter(|&withheld| withheld > 0)
-    }
-}
-
 impl Watch {
     /// Creates a watch that assumes that all back ends are up, and reports the others at its first
     /// check.
@@ -147,6 +106,7 @@ impl Watch {
         Self {
             registry,
             episodes: COUNTED.iter().map(total).collect(),
+            reloads_rejected: Episodes::new(reloads_rejected(&shards)),
             targeted: Targeted::new(&shards),
             shards,
             backends: BTreeMap::new(),
@@ -156,8 +116,7 @@ impl Watch {
             bans: BanView::new(bans),
             banned: BTreeMap::new(),
             ban_lines: Allowance::default(),
-            unsent: BTreeMap::new(),
-            unsent_lines: Allowance::default(),
+            unsent: UnsentTargets::default(),
         }
     }
 
@@ -170,7 +129,7 @@ impl Watch {
         self.look_at_services(now, tell);
         self.look_at_counts(now, tell);
         self.look_at_bans(now, tell);
-        self.look_at_unsent(now, tell);
+        self.unsent.look(now, &self.shards, tell);
     }
 
     fn look_at_pools(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
@@ -287,6 +246,8 @@ impl Watch {
         if let Some((edge, subject)) = self.targeted.look(now, &self.shards) {
             tell_edge(Some(edge), &subject, "requests dropped", tell);
         }
+        let rejected = self.reloads_rejected.see(now, reloads_rejected(&self.shards));
+        tell_edge(rejected, NOT_APPLIED, "reloads not applied", tell);
         let overflowed = self.bans_overflowed.see(now, self.bans.list().overflowed());
         tell_edge(overflowed, "the list of bans is full", "bans ended early or not made", tell);
     }
@@ -299,7 +260,7 @@ impl Watch {
             for ban in &in_force {
                 // A ban of a source that is already known was only extended, and is not reported.
                 let is_new = self.banned.insert(ban.source, ban.until).is_none();
-                if is_new && self.ban_lines.take(now) {
+                if is_new && self.ban_lines.take(now, 1) {
                     let (source, cause) = (bans::written(ban.source), ban.cause.name());
                     let seconds = ban.until.since(now).as_secs_f64();
                     tell(format!("source {source} is banned for {seconds:.0} s: {cause}"));
@@ -313,37 +274,13 @@ impl Watch {
             tell(format!("{withheld} more sources were banned in the last few seconds"));
         }
     }
+}
 
-    fn look_at_unsent(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
-        let unsent = self.shards.iter().flat_map(|shard| shard.io.unsent.take());
-        for (target, cause, count) in unsent {
-            let key = (target, cause);
-            if let Some(known) = self.unsent.get_mut(&key) {
-                known.count += count;
-            } else if self.unsent.len() < UNSENT_MAX && self.unsent_lines.take(now) {
-                tell(format!("cannot send to {target}: {cause}"));
-                self.unsent.insert(key, Unsent { said_at: now, count: 0 });
-            }
-        }
-        self.unsent.retain(|(target, cause), unsent| {
-            if now.since(unsent.said_at) < UNSENT_EVERY {
-                return true;
-            }
-            let count = std::mem::take(&mut unsent.count);
-            unsent.said_at = now;
-            if count > 0 {
-                tell(format!(
-                    "cannot send to {target}: {cause}; datagrams not sent in a minute: {count}"
-                ));
-            }
-            count > 0
-        });
-        if let Some(withheld) = self.unsent_lines.settle(now) {
-            tell(format!(
-                "cannot send to other targets: {withheld} more failures in the last few seconds"
-            ));
-        }
-    }
+/// Returns the number of reloads that were not applied. All shards get each reload, so the shards
+/// are not added up.
+fn reloads_rejected(shards: &[ShardCounters]) -> u64 {
+    let of_shard = |shard: &ShardCounters| shard.proxy.in_force.commands_rejected.get();
+    shards.iter().map(of_shard).max().unwrap_or(0)
 }
 
 impl Counts {

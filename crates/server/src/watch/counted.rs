@@ -15,7 +15,7 @@ pub(super) struct Counted {
 
 /// The counters whose growth is reported. The log line about the first counter starts with the name
 /// of the overload control law.
-pub(super) static COUNTED: [Counted; 22] = [
+pub(super) static COUNTED: [Counted; 21] = [
     Counted {
         begins: "rejects new requests",
         of: "requests rejected",
@@ -26,7 +26,7 @@ pub(super) static COUNTED: [Counted; 22] = [
         },
     },
     Counted {
-        begins: "the kernel drops INVITEs and REGISTERs, because of overload or a ban",
+        begins: "INVITEs and REGISTERs are dropped without a response, because of overload or a ban",
         of: "requests dropped",
         count: ShardCounters::filtered,
     },
@@ -116,12 +116,6 @@ pub(super) static COUNTED: [Counted; 22] = [
         begins: "the queue to another shard is full",
         of: "messages not passed on",
         count: |shard| shard.io.handoffs_lost.get(),
-    },
-    Counted {
-        begins: "a reload is not applied: there are too many back ends, because removed ones still \
-                 have calls",
-        of: "reloads not applied",
-        count: |shard| shard.proxy.in_force.commands_rejected.get(),
     },
     Counted {
         begins: "the queue of DNS queries is full",

@@ -1,4 +1,4 @@
-//! Reports for the log on times when the kernel drops requests of heavy sources only.
+//! Reports for the log on times when only requests of heavy sources are dropped unanswered.
 
 use std::mem;
 
@@ -8,11 +8,11 @@ use super::follow::{Edge, Episodes};
 use crate::heavy::{HeavySources, Target};
 use crate::metrics::collect::ShardCounters;
 
-/// The counts of requests that the kernel dropped, for reports in the log.
+/// The counts of requests that the kernel dropped, or Tidegate in its place, for reports in the log.
 pub(super) struct Targeted {
-    /// Number of requests that the kernel dropped up to the last check.
+    /// Number of requests that were dropped up to the last check.
     filtered: u64,
-    /// Number of those requests that the kernel dropped while it dropped requests of heavy sources
+    /// Number of those requests that were dropped while the kernel dropped requests of heavy sources
     /// only.
     of_heavy: u64,
     episodes: Episodes,
@@ -39,7 +39,7 @@ impl Targeted {
         self.of_heavy += if is_targeted { dropped } else { 0 };
         let edge = self.episodes.see(now, self.of_heavy)?;
         let named = if is_targeted { format!(" ({})", heavy.written()) } else { String::new() };
-        let drops = "the kernel drops INVITEs and REGISTERs of heavy sources only";
+        let drops = "only INVITEs and REGISTERs of heavy sources are dropped without a response";
         Some((edge, format!("{drops}{named}")))
     }
 }

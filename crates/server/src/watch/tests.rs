@@ -4,7 +4,7 @@ use tidegate_balance::{
     AdminState, BackendSpec, Demand, EndpointAddress, Limits, Picker, Policy, PoolSpec,
 };
 use tidegate_control::{Ban, BanCause, HeavySource, Reason};
-use tidegate_proxy::source_of;
+use tidegate_proxy::{DropReason, source_of};
 use tidegate_world::{Purpose, Seed};
 
 use super::*;
@@ -191,45 +191,6 @@ fn a_probe_that_was_answered_is_logged_with_the_status() {
 }
 
 #[test]
-fn a_target_with_send_failures_is_logged_once_a_minute() {
-    let mut watched = Watched::new();
-    watched.look(0);
-    let to = SocketAddr::from(([192, 0, 2, 1], 5060));
-    let unsent = |watched: &Watched, shard: usize| {
-        watched.shards[shard].io.unsent.record(to, "network is unreachable");
-    };
-    let begins = "cannot send to 192.0.2.1:5060: network is unreachable";
-    unsent(&watched, 0);
-    assert_eq!(watched.look(250), [begins]);
-    unsent(&watched, 0);
-    unsent(&watched, 1);
-    assert_eq!(watched.look(500), [""; 0]);
-    assert_eq!(watched.look(60_249), [""; 0]);
-    assert_eq!(watched.look(60_250), [format!("{begins}; datagrams not sent in a minute: 2")]);
-    unsent(&watched, 0);
-    assert_eq!(watched.look(60_500), [""; 0], "once a minute");
-    assert_eq!(watched.look(120_250), [format!("{begins}; datagrams not sent in a minute: 1")]);
-    assert_eq!(watched.look(180_250), [""; 0], "it is over");
-    unsent(&watched, 1);
-    assert_eq!(watched.look(180_500), [begins]);
-}
-
-#[test]
-fn some_of_many_targets_with_send_failures_are_logged() {
-    let mut watched = Watched::new();
-    watched.look(0);
-    for n in 0..12 {
-        watched.shards[0].io.unsent.record(([192, 0, 2, n], 5060).into(), "too large");
-    }
-    assert_eq!(watched.look(250).len(), 5);
-    assert_eq!(watched.look(10_249), [""; 0]);
-    assert_eq!(
-        watched.look(10_250),
-        ["cannot send to other targets: 7 more failures in the last few seconds"]
-    );
-}
-
-#[test]
 fn full_tables_are_logged_at_start_and_end() {
     let mut watched = Watched::new();
     watched.look(0);
@@ -260,9 +221,37 @@ fn drops_in_the_kernel_are_logged_at_start_and_end() {
     watched.look(0);
     watched.shards[0].io.filtered.add(700);
     watched.shards[1].emulated_filtered.add(33);
-    let drops = "the kernel drops INVITEs and REGISTERs, because of overload or a ban";
+    let drops =
+        "INVITEs and REGISTERs are dropped without a response, because of overload or a ban";
     assert_eq!(watched.look(250), [format!("{drops}: begins")]);
     assert_eq!(watched.look(5500), [format!("{drops}: over, 733 requests dropped in 0.1 s")]);
+}
+
+/// A regression: the line named the kernel, which drops no requests from streams.
+#[test]
+fn drops_from_streams_are_logged_too() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    watched.shards[0].proxy.dropped(DropReason::DropShare).add(5);
+    let told = watched.look(250);
+    assert!(
+        told.len() == 1 && told[0].starts_with("INVITEs and REGISTERs are dropped"),
+        "{told:?}"
+    );
+}
+
+/// A regression: the shards were added up, although all of them get each reload.
+#[test]
+fn a_reload_that_no_shard_applies_is_one() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    for shard in &watched.shards {
+        shard.proxy.in_force.commands_rejected.add(1);
+    }
+    let told = watched.look(250);
+    assert!(told.len() == 1 && told[0].ends_with(": begins"), "{told:?}");
+    let over = watched.look(5_500);
+    assert!(over[0].ends_with(": over, 1 reloads not applied in 0.1 s"), "{over:?}");
 }
 
 #[test]
@@ -278,7 +267,7 @@ fn drops_of_heavy_sources_are_logged_with_the_sources() {
     };
     assert_eq!(targeted(watched.look(0)), [""; 0], "nothing was dropped yet");
     watched.shards[1].io.filtered.add(700);
-    let drops = "the kernel drops INVITEs and REGISTERs of heavy sources only";
+    let drops = "only INVITEs and REGISTERs of heavy sources are dropped without a response";
     let begins = format!("{drops} (192.0.2.7, 192.0.2.9): begins");
     assert_eq!(targeted(watched.look(250)), [begins]);
     // From now on, the kernel drops requests of all sources, so no such line is due.

@@ -339,7 +339,7 @@ fn drops_before_reading_are_shown_with_what_was_admitted_and_rejected() {
     let (_, said) = run_to_end(&stage, &["top", "--admin", &admin, "--plain", "--count", "1"]);
     assert!(said.contains(" kernel drops ") && said.contains(" rejected "), "{said}");
     tidegate.process().wait_for("the log tells of it", |process| {
-        process.log().contains("the kernel drops INVITEs").then_some(())
+        process.log().contains("INVITEs and REGISTERs are dropped").then_some(())
     });
     callee.finish();
 }
