@@ -92,9 +92,11 @@ bench: release ## instructions a message; CPU a call beside a relay and Kamailio
 release: build
 	@$(CARGO) build --release --package tidegate-io --examples
 
-# These demonstrations measure CPU times, so they need release programs.
-show-rejection show-predict show-quota show-disposal show-tiers show-costs \
-	show-fairness show-counters show-farm show-dispatch show-default show-registrations show-idle show-transports: release
+# These demonstrations run release programs. Without this line they would run those of an older
+# build.
+show-rejection show-predict show-quota show-disposal show-tiers show-costs show-fairness \
+	show-counters show-farm show-dispatch show-default show-registrations show-idle \
+	show-transports show-inference show-obedient show-pushback show-receiver show-shares: release
 show-speed: simulations
 show-growth: growth
 

@@ -1,15 +1,18 @@
 import argparse
 import contextlib
+import inspect
 import io
 import json
 import os
 import re
 import runpy
 import shutil
+import subprocess
 import time
 import tomllib
 import unittest
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -106,6 +109,27 @@ class CommandTest(Scratch):
     def test_each_demonstration_has_a_row_in_the_documentation(self) -> None:
         page = (ROOT / "docs/shows.md").read_text()
         self.assertEqual(set(re.findall(r"^\| `make show-([a-z]+)`", page, re.M)), set(self.names()))
+
+    def test_make_builds_the_release_programs_of_each_demonstration_that_runs_them(self) -> None:
+        """Checks that no demonstration measures an older release program under the present commit."""
+        needing = 0
+        for name in self.names():
+            module = import_module(f"tidegate_bench.demonstrations.{name}")
+            if module.Show.PROFILE != "release" and '"release"' not in inspect.getsource(module):
+                continue
+            needing += 1
+            # An outer make hands down its own options and variables.
+            environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
+            recipes = subprocess.run(
+                ["make", "-n", "CARGO=cargo", "PGO=", f"show-{name}"],
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+            self.assertIn("cargo build --release", recipes, name)
+        self.assertGreater(needing, 15)
 
     def test_show_lists_all(self) -> None:
         self.assertEqual(command.main("show", []), 0)
