@@ -14,12 +14,12 @@ import unittest
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
-from unittest.mock import Mock, patch
+from unittest.mock import MagicMock, Mock, patch
 
 from tests.scratch import Scratch
-from tidegate_bench import command, feedback
+from tidegate_bench import command, feedback, tidegate
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.demonstrations import nat, planted, pushback, receiver, shares, strangers
+from tidegate_bench.demonstrations import nat, planted, pushback, receiver, reload, shares, strangers
 from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
 from tidegate_bench.tools import replay_across
@@ -215,6 +215,44 @@ class ReceiverTest(unittest.TestCase):
         # The calls begin at 12.3, so the second from 12.2 to 13.2 has 0.9 of its calls.
         self.assertEqual(course.recovered_s(returned=10.9, end=18.0), 1.3)
         self.assertIsNone(receiver.Course([11.0]).recovered_s(returned=10.9, end=18.0))
+
+
+class ReloadTest(Scratch):
+    def test_reload_that_is_not_applied_ends_the_script(self) -> None:
+        answer = MagicMock()
+        self.replace("urllib.request.urlopen", Mock(return_value=answer))
+        edge = tidegate.Edge(5060, 9090, self.folder / "tidegate.toml")
+        for status in (200, 202):
+            answer.__enter__.return_value.status = status
+            with self.assertRaises(SystemExit) if status == 202 else contextlib.nullcontext():
+                reload.reload(edge)
+
+    def test_back_ends_of_the_configuration_before_are_noticed(self) -> None:
+        self.replace("tidegate_bench.demonstrations.reload.BACKENDS", 20)
+        for pools in (1, 2):
+            configurations = reload.Configurations("", 5070, pools, seed=1)
+            before, text = configurations.backends(), configurations.text()
+            self.assertEqual(len({pool for pool, _ in before}), pools)
+            self.assertEqual(
+                {backend["uri"] for pool in tomllib.loads(text)["pool"] for backend in pool["backend"]},
+                {f"sip:{address}" for _, address in before},
+            )
+            configurations.next()
+            after = configurations.backends()
+            self.assertEqual((len(after), len(before & after) < len(after)), (20, True))
+            self.assertEqual(reload.configured(self.shown(before | after, before - after)), after)
+            self.assertNotEqual(reload.configured(self.shown(before, set())), after)
+
+    @staticmethod
+    def shown(backends: reload.Backends, removed: reload.Backends) -> tidegate.Metrics:
+        """Returns the metrics of these back ends, of which some are removed."""
+        lines = (
+            f'tidegate_backend_state{{pool="{pool}",backend="{address}",state="{state}"}} '
+            f"{int((state == 'removed') == ((pool, address) in removed))}"
+            for pool, address in backends
+            for state in ("up", "removed")
+        )
+        return tidegate.Metrics("\n".join(lines))
 
 
 class WatchTest(Scratch):

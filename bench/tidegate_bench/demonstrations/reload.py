@@ -2,19 +2,22 @@
 
 One server answers at the addresses of all back ends. These are in one pool, or in a hundred pools. Every two seconds
 the configuration changes to another one, drawn from a seed: half of the back ends are removed, as many are added, and
-their order changes. At the end two reloads are requested at the same time. Meanwhile calls continue, each held for some
-seconds at a back end that may have been removed before its BYE. OPTIONS requests to Tidegate itself measure how long a
-packet waits. Every retransmission of a call's messages is counted. `--profile` shows by perf where the time is spent.
+their order changes. At the end two reloads are requested at the same time. Tidegate must apply each of them, and its
+metrics must show the back ends of the last configuration. Meanwhile calls continue, each held for some seconds at a
+back end that may have been removed before its BYE. OPTIONS requests to Tidegate itself measure how long a packet waits.
+Every retransmission of a call's messages is counted. `--profile` shows by perf where the time is spent.
 """
 
 import argparse
 import random
+import re
 import socket
 import struct
 import sys
 import threading
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +94,10 @@ class Options(threading.Thread):
         )
 
 
+Backends = set[tuple[str, str]]
+"""Back ends: the name of the pool, and the address."""
+
+
 class Configurations:
     """Configurations of 10,000 back ends. Half of them were in the previous configuration too."""
 
@@ -111,19 +118,36 @@ class Configurations:
         for pool in range(self._pools):
             lines.append(f'[[pool]]\nname = "app-{pool}"\npolicy = "p2c"\nmode = "transaction"\n')
             lines.append('[pool.health]\nprobe = "options"\ninterval_s = 30\n')
-            for number in self._used[pool :: self._pools]:
-                address = f"127.{10 + number // 62500}.{number // 250 % 250}.{number % 250 + 1}"
-                lines.append(f'[[pool.backend]]\nuri = "sip:{address}:{self._port}"\n')
+            lines += (f'[[pool.backend]]\nuri = "sip:{address}"\n' for address in self._addresses(pool))
         lines.append('[[route]]\nto = "app-0"\n')
         return "".join(lines)
 
+    def backends(self) -> Backends:
+        """Returns the back ends of the present configuration."""
+        return {(f"app-{pool}", address) for pool in range(self._pools) for address in self._addresses(pool)}
+
+    def _addresses(self, pool: int) -> list[str]:
+        numbers = self._used[pool :: self._pools]
+        return [f"127.{10 + n // 62500}.{n // 250 % 250}.{n % 250 + 1}:{self._port}" for n in numbers]
+
+
+def configured(metrics: tidegate.Metrics) -> Backends:
+    """Returns the back ends that Tidegate shows, without those that it has removed."""
+    shown = r'^tidegate_backend_state\{pool="([^"]*)",backend="([^"]*)",state="removed"\} 0$'
+    return set(re.findall(shown, metrics.text, re.MULTILINE))
+
 
 def reload(edge: tidegate.Edge) -> float:
-    """Requests a reload. Returns the ms until the answer, which comes when all shards have applied it, or after 2 s."""
+    """Requests a reload. Returns the ms until the answer, which comes when all shards have applied it.
+
+    Ends the script if they have not applied it after 2 s.
+    """
     begun = time.monotonic()
     url = f"http://{LOCALHOST}:{edge.admin_port}/reload"
     with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=30) as answer:
         answer.read()
+    if answer.status != 200:
+        sys.exit(f"Tidegate has not applied a reload in time: HTTP status {answer.status}")
     return 1e3 * (time.monotonic() - begun)
 
 
@@ -187,11 +211,8 @@ def one_run(record: Record, layout: str, seed: int, reloads: int, profiled: bool
         waited = shard(server)[1] - waited
         # Two reloads at once: the shards may get both in one turn.
         edge.configuration.write_text(configurations.next())
-        both = [threading.Thread(target=lambda: took.append(reload(edge))) for _ in range(2)]
-        for one in both:
-            one.start()
-        for one in both:
-            one.join()
+        with ThreadPoolExecutor(2) as both:
+            took += both.map(reload, [edge, edge])
         alive.finish()
         time.sleep(max(0.0, begun + duration - time.monotonic()))
         options.finish()
@@ -215,6 +236,14 @@ def one_run(record: Record, layout: str, seed: int, reloads: int, profiled: bool
     whole = [line for line in metrics.text.splitlines() if "backend=" not in line]
     record.text(f"{name}.metrics", "\n".join(whole) + "\n")
     lost, worst = len(each) - len(took_ms), max(took_ms)
+    wanted, shown = configurations.backends(), configured(metrics)
+    record.expect(
+        shown == wanted,
+        f"of the {len(wanted)} back ends of the last configuration Tidegate has {len(shown & wanted)}, and "
+        f"{len(shown - wanted)} others",
+    )
+    applied = metrics.total("commands", outcome="applied")
+    record.expect(applied == reloads + 2, f"Tidegate has applied {applied} of {reloads + 2} reloads")
     record.expect(lost == 0, f"of {len(each)} OPTIONS {lost} had no answer; {options.others} answers were no 200")
     record.expect(
         stats["offered"] == stats["completed"] > 0.9 * CALLS_CPS * duration,
