@@ -3,6 +3,7 @@
 import io
 import tempfile
 import unittest
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,13 @@ class Scratch(unittest.TestCase):
     @property
     def printed(self) -> str:
         return self._output.getvalue()
+
+    def failures(self, run: Callable[[], object]) -> list[str]:
+        """Calls `run` and returns the conditions that it records as missed."""
+        before = len(self.printed)
+        run()
+        lines = self.printed[before:].splitlines()
+        return [line.split(maxsplit=1)[1] for line in lines if line.strip().startswith("FAIL")]
 
     def replace(self, target: str, value: Any) -> None:
         """Replaces a value until the test ends."""

@@ -17,9 +17,10 @@ from typing import Any
 from unittest.mock import MagicMock, Mock, patch
 
 from tests.scratch import Scratch
+from tests.test_control import outcome
 from tidegate_bench import command, feedback, tidegate
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.demonstrations import nat, planted, pushback, receiver, reload, shares, strangers
+from tidegate_bench.demonstrations import nat, obedient, planted, pushback, receiver, reload, shares, sipp, strangers
 from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
 from tidegate_bench.tools import replay_across
@@ -177,10 +178,7 @@ class PushbackTest(Scratch):
         self.replace("tidegate_bench.demonstrations.pushback.one", one)
         options = self.chosen("--quick", "--variants", "loss", "local only", "--loads", "8", "--jobs", "1")
         options.rounds = 2
-        before = len(self.printed)
-        pushback.Show("pushback", options).run()
-        lines = self.printed[before:].splitlines()
-        return [line.split(maxsplit=1)[1] for line in lines if line.strip().startswith("FAIL")]
+        return self.failures(pushback.Show("pushback", options).run)
 
     def test_failures_of_the_generator_are_told(self) -> None:
         self.assertEqual(self.missed(), [])
@@ -199,6 +197,50 @@ class PushbackTest(Scratch):
 
         self.assertEqual(pushback.longest_ms([calls(0, 0), calls(5, 1500), calls(3, 900)]), 1.5)
         self.assertIsNone(pushback.longest_ms([calls(0, 0), calls(0, 0)]))
+
+
+class ObedientTest(Scratch):
+    def missed(self, ours: float, theirs: float) -> list[str]:
+        """Returns the conditions that are missed if the two sources set up these parts of the capacity."""
+
+        def one(_show: obedient.Show, round_: int, load: float, mode: str, known: str, fairness: str) -> dict[str, Any]:
+            row = {"round": round_, "load": load, "mode": mode, "stranger": known, "fairness": fairness}
+            row |= {"obedient_cps": 72 * ours, "stranger_cps": 72 * theirs, "both": ours + theirs}
+            row |= {"ratio": ours / theirs if theirs else None, "held": 0, "rejected_by_receiver": 0}
+            return row | {"stranger_repeated": 0.0, "sent_part": 1.0, "drops": 0}
+
+        self.replace("tidegate_bench.record.ROOT", self.folder)
+        self.replace("tidegate_bench.demonstrations.obedient.one", one)
+        options = argparse.Namespace(rounds=1, loads=[4.0], jobs=1)
+        missed = self.failures(obedient.Show("obedient", options).run)
+        shutil.rmtree(self.folder / "out")
+        return missed
+
+    def test_two_sources_without_a_call_are_not_equal(self) -> None:
+        self.assertEqual(self.missed(0.7, 0.2), [])
+        # At four times the capacity the receiver needs 8.6 % of its time to reject.
+        for ours, theirs, part in ((0.0, 0.0, "0.000"), (0.8, 0.0, "0.875")):
+            missed = self.missed(ours, theirs)
+            self.assertEqual(len(missed), 8)
+            self.assertEqual(
+                missed[0], f"transaction, stranger a peer, provider: both set up at least {part} of the bound"
+            )
+
+
+class ComparedCallersTest(Scratch):
+    def missed(self, goodput_cps: float) -> list[str]:
+        """Returns the conditions that are missed if each law has this goodput with each caller."""
+        self.replace("tidegate_bench.record.ROOT", self.folder)
+        found = Mock(return_value=(outcome(400.0, goodput_cps), Mock()))
+        self.replace("tidegate_bench.demonstrations.sipp.trial", found)
+        options = argparse.Namespace(rounds=1, scenario="overload-local", warm_up=3.0, seconds=8.0)
+        missed = self.failures(sipp.Show("sipp", options).run)
+        shutil.rmtree(self.folder / "out")
+        return missed
+
+    def test_two_callers_without_a_call_are_not_equal(self) -> None:
+        self.assertEqual(self.missed(170.0), [])
+        self.assertEqual(self.missed(0.0), ["with the best law each caller sets up at least 0.00 of the bound"])
 
 
 class SharesTest(unittest.TestCase):

@@ -5,7 +5,8 @@ sixth of a message). One is a Tidegate that obeys the feedback of the receiver (
 sends straight to the receiver and repeats its INVITEs. Another SIPp calls through the Tidegate, so that both sources
 have the same arrivals and count in the same way. The Tidegate keeps transactions or not. The receiver knows the
 stranger in one of two ways: as one of its `peers`, or not at all. It shares its capacity by `fairness = "provider"` or
-`"user"`. A call counts if it is set up within 500 ms.
+`"user"`. A call counts if it is set up within 500 ms. Both sources together must set up nearly as many calls as the
+receiver can serve while it rejects the stranger's excess.
 """
 
 import argparse
@@ -15,8 +16,9 @@ from typing import Any
 
 from tidegate_bench import feedback, sipp_load, table
 from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.feedback import CAPACITY_CPS
+from tidegate_bench.feedback import CAPACITY_CPS, MESSAGES, REJECT
 from tidegate_bench.load import REST_S, Load
+from tidegate_bench.overload import bound
 from tidegate_bench.process import Stage, in_parallel
 from tidegate_bench.table import Column
 
@@ -30,6 +32,9 @@ PEERS = {"a peer": "127.0.0.0/8", "unknown": "127.0.0.1"}
 FAIRNESS = ("provider", "user")
 # The modes of the obedient sender. With transactions, it sends the ACKs to rejections itself.
 MODES = ("transaction", "stateless")
+# The least goodput of both sources together, as a part of the bound of a receiver that gets only the stranger's calls.
+# The obedient sender holds its excess back, so the receiver has only the stranger's excess to reject.
+BOTH_MIN = 0.9
 
 COLUMNS = [
     Column("obedient", "obedient_cps", 1, "spread"),
@@ -112,11 +117,14 @@ class Show(Demonstration):
             worse = sum(row["obedient_cps"] < row["stranger_cps"] for row in mine)
             least = min((row["ratio"] for row in mine if row["ratio"] is not None), default=None)
             mode, known, fairness = key
+            where = f"{mode}, stranger {known}, {fairness}"
             self.expect(
                 worse == 0,
-                f"{mode}, stranger {known}, {fairness}: the obedient sender sets up fewer calls than the stranger in "
-                f"{worse} of {len(mine)} runs, at least {least} times as many",
+                f"{where}: the obedient sender sets up fewer calls than the stranger in {worse} of {len(mine)} runs, "
+                f"at least {least} times as many",
             )
+            both = min(row["both"] / bound(row["load"], REJECT / MESSAGES) for row in mine)
+            self.expect(both >= BOTH_MIN, f"{where}: both set up at least {both:.3f} of the bound")
         slow = sum(row["sent_part"] < sipp_load.SENT_MIN for row in rows)
         self.expect(slow == 0, f"a SIPp was too slow in {slow} of {len(rows)} runs")
         drops = sum(row["drops"] for row in rows)
