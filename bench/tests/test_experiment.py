@@ -1,4 +1,5 @@
 import json
+import shutil
 import unittest
 from argparse import Namespace
 from pathlib import Path
@@ -8,7 +9,7 @@ from unittest.mock import Mock
 from tests.scratch import Scratch
 from tidegate_bench import program
 from tidegate_bench.demonstration import Demonstration
-from tidegate_bench.demonstrations import farm, outage, worlds
+from tidegate_bench.demonstrations import farm, laws, outage, worlds
 from tidegate_bench.experiment import Run, judge_generator
 
 
@@ -117,6 +118,29 @@ class JudgedTest(Scratch):
         ):
             results = {"capacity_cps": 600.0, "points": points, "rows": [{**row, "runs": 3}] * 48, "conditions": []}
             self.assertEqual(self.conditions(show, results, **options), [expected], show.__module__)
+
+    def test_laws_are_judged_by_the_scenario_and_by_their_calls(self) -> None:
+        missed = {"condition": "tide has at least 90 % of the bound: least 0 % at load 2", "held": False}
+        failed = {"bye_timeout": 0, "bye_status": {}}
+        outcome = {
+            "callers": [{"stats": {"failed": failed}}],
+            "answerers": {"not_acknowledged": 0, "byes_unanswered": 0},
+        }
+
+        def judged(goodput: float, *conditions: dict[str, Any]) -> list[str]:
+            spread = dict.fromkeys(("min", "median", "max"), goodput)
+            row = {"variant": "tide (arrival, class)", "load": 2.0, "bound": 0.9, "goodput": spread, "runs": 3}
+            row |= dict.fromkeys(("retransmission_ratio", "p50_ms", "p99_ms", "rejected"), spread)
+            row |= {"generator_load": 0.1, "drops": 0, "too_slow": 0}
+            results = {"rows": [row], "points": [{"outcome": outcome}], "conditions": conditions}
+            return self.conditions(laws.Show, results, rounds=3, world="real", laws=None)
+
+        self.assertEqual(judged(0.85), [])
+        shutil.rmtree(self.folder / "out")
+        self.assertEqual(
+            judged(0.0, missed),
+            [missed["condition"], "at load 2 every law sets up calls, except ['tide (arrival, class)']"],
+        )
 
 
 if __name__ == "__main__":

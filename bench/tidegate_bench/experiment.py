@@ -1,12 +1,19 @@
 """A scenario of `scenarios/` that `tidegate lab run` runs, and the results of its runs."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from tidegate_bench import program
 from tidegate_bench.record import ROOT, Record
 
 Points = list[dict[str, Any]]
+
+
+def judge_scenario(record: Record, results: Mapping[str, Any]) -> None:
+    """Expects what the scenario of these results expects in its tables [[expect]]."""
+    for verdict in results["conditions"]:
+        record.expect(verdict["held"], verdict["condition"])
 
 
 def judge_generator(record: Record, points: Points) -> None:

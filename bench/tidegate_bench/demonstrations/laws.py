@@ -3,7 +3,8 @@
 Runs scenarios/laws.toml: an emulated server of 200 calls/s, three runs of each parameter set, six at a time. `--laws`
 selects some laws. The table shows for each law: goodput and the bound, retransmitted INVITEs per call, p50 and p99 of
 the set-up delay, and the share of rejected calls. It also shows the processor time of the generator and the losses at
-sockets. No BYE and no ACK of an admitted call may be lost at any load.
+sockets. No BYE and no ACK of an admitted call may be lost at any load. Every law must set up calls at the lowest load,
+and the conditions of the scenario must hold.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from typing import Any
 
 from tidegate_bench import program, table
 from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.experiment import judge_scenario
 from tidegate_bench.record import ROOT
 from tidegate_bench.table import Column
 
@@ -84,6 +86,10 @@ class Show(Demonstration):
         drops = sum(row["drops"] for row in rows)
         slow = sum(row["too_slow"] or 0 for row in rows)
         print(f"        generator: at most {busy:.2f} of a core")
+        judge_scenario(self, results)
+        least = min(row["load"] for row in rows)
+        idle = [row["variant"] for row in rows if row["load"] == least and not row["goodput"]["min"]]
+        self.expect(not idle, f"at load {least:g} every law sets up calls, except {idle}")
         self.expect(drops == 0, f"the generator lost {drops} datagrams")
         self.expect(slow == 0, f"the generator was too slow in {slow} of {len(runs)} runs")
         lost_of: Counter[str] = Counter()

@@ -12,7 +12,7 @@ from typing import Any
 from tidegate_bench import program, table
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.demonstrations.laws import COLUMNS
-from tidegate_bench.experiment import judge_generator
+from tidegate_bench.experiment import judge_generator, judge_scenario
 from tidegate_bench.record import Spread
 
 SCENARIO = "scenarios/overload-local.toml"
@@ -45,8 +45,7 @@ class Show(Demonstration):
         simulated = program.scenario(SCENARIO, sim, "--world", "sim")
         # An emulated server and its callers need little of a core.
         measured = program.scenario(SCENARIO, real, "--world", "real", "--jobs", 4)
-        for verdict in measured["conditions"]:
-            self.expect(verdict["held"], verdict["condition"])
+        judge_scenario(self, measured)
         rows = measured["rows"]
         table.show(rows, COLUMNS, line=lambda row: f"{row['load']:4.1f}", block=lambda row: row["variant"])
         self.expect(all(row["runs"] >= 3 for row in rows) and len(rows) == 48, "48 parameter sets, three runs of each")
