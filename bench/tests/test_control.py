@@ -2,10 +2,12 @@ import tomllib
 import unittest
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 from tests.scratch import Scratch
 from tidegate_bench import peak
 from tidegate_bench.curve import Point
+from tidegate_bench.demonstrations import default as shown
 from tidegate_bench.demonstrations import farm
 from tidegate_bench.load import Load, Outcome, Usage
 from tidegate_bench.overload import Costs, Scenario, Variant, bound
@@ -117,6 +119,29 @@ class PeakTest(Scratch):
     def test_element_that_carries_nothing_is_an_error(self) -> None:
         with self.assertRaises(RuntimeError):
             self.climb(0.0, 100.0)
+
+
+class DefaultTest(unittest.TestCase):
+    def missed(self, multiple: float, none: list[float], default: list[float]) -> list[str]:
+        """Returns the conditions that are missed if the rounds of the two variants set up these parts of the calls."""
+        trials = [
+            shown.Trial(round_, multiple, 100.0, outcome(100.0, 100.0 * part), variant)
+            for variant, parts in (("none", none), ("default", default))
+            for round_, part in enumerate(parts, 1)
+        ]
+        show = Mock()
+        shown.Show.judge(show, trials)
+        return [call.args[1] for call in show.expect.call_args_list if not call.args[0]]
+
+    def test_collapse_without_control_in_one_round_does_not_excuse_the_others(self) -> None:
+        for multiple in (0.5, 1.0):
+            [told] = self.missed(multiple, [0.995, 0.99, 0.10], [0.15, 0.12, 0.20])
+            self.assertIn("0.8450 below that of none, allowed are 0.0300", told)
+            self.assertEqual(self.missed(multiple, [0.995, 0.99, 0.10], [0.99, 0.985, 0.98]), [])
+
+    def test_the_default_may_set_up_fewer_calls_by_the_noise(self) -> None:
+        self.assertEqual(self.missed(1.0, [0.99, 0.97, 0.99], [0.97, 0.955, 0.98]), [])
+        self.assertEqual(len(self.missed(1.0, [0.99, 0.985, 0.99], [0.97, 0.965, 0.98])), 1)
 
 
 class FarmTest(unittest.TestCase):

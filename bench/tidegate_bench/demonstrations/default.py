@@ -10,9 +10,9 @@ The peak of a program is the highest rate, found in steps of a factor of 1.25, a
 control sets up 99 % of the calls within 500 ms, and at most one call in a hundred takes longer than 100 ms. Then 0.5
 to 10 times this peak is offered. Goodput counts calls that are set up within 500 ms.
 
-At half the peak and at the peak, `default` may set up 1 % fewer calls than `none`. If the rounds of `none` differ by
-more than 1 %, this difference is allowed instead. Beyond the peak `default` must keep the share of the peak that
-KEPT_MIN gives.
+At half the peak and at the peak, `default` may set up 1 % fewer calls than `none`, in the median of the rounds. If the
+rounds of `none` differ by more than 1 %, this difference is allowed instead, but at most 3 %. Beyond the peak `default`
+must keep the share of the peak that KEPT_MIN gives.
 
 With `--share 1` a program has a whole core, or more if it has more threads. With `--generator sipp` the caller is
 SIPp, which offers as many calls as it can. The column `offered` shows how many these were.
@@ -40,6 +40,9 @@ MULTIPLES = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
 # processor is up to a quarter slower in some seconds than in others.
 KEPT_MIN = {2.0: 0.9, 4.0: 0.85, 6.0: 0.8, 8.0: 0.75, 10.0: 0.75}
 DIFFERENCE_MAX = 0.01
+# The greatest difference between the rounds of `none` that is allowed instead. At the peak, `none` may collapse in one
+# round. Its rounds then differ by nearly 1, which must not excuse the default in the other rounds.
+NOISE_MAX = 0.03
 # The target of Kamailio's control, as a part of the quota or of the peak.
 TARGET = 0.9
 
@@ -203,15 +206,20 @@ class Show(CurveDemonstration):
             return [one for one in trials if (one.variant, one.multiple) == (variant, multiple)]
 
         for multiple in (0.5, 1.0):
-            none, default = ([one.outcome.in_time for one in of(variant, multiple)] for variant in TIDEGATE)
+            none, default = ({one.round: one.outcome.in_time for one in of(law, multiple)} for law in TIDEGATE)
             if none and default:
-                allowed = max(DIFFERENCE_MAX, max(none) - min(none))
-                base, share = Spread.of(none).median, Spread.of(default).median
-                told = f"at {multiple} of the peak the default sets up {share:.4f} of the calls, none {base:.4f}"
-                self.expect(base - share <= allowed, told)
+                noise = max(none.values()) - min(none.values())
+                allowed = min(max(DIFFERENCE_MAX, noise), NOISE_MAX)
+                # Both run one after the other in each round, so that the machine has about the same speed.
+                less = Spread.of([none[round_] - default[round_] for round_ in none]).median
+                self.expect(
+                    less <= allowed,
+                    f"at {multiple} of the peak the part of the calls that the default sets up is {less:.4f} below "
+                    f"that of none, allowed are {allowed:.4f}",
+                )
         for multiple, least in KEPT_MIN.items():
-            if default := [one.goodput for one in of("default", multiple)]:
-                kept = Spread.of(default).median
+            if goodputs := [one.goodput for one in of("default", multiple)]:
+                kept = Spread.of(goodputs).median
                 self.expect(kept >= least, f"at {multiple} times the peak the default keeps {kept:.2f} of this peak")
         without, control = ([one.goodput for one in of(variant, 2.0)] for variant in TIDEGATE)
         if without and control:
