@@ -5,12 +5,13 @@ from typing import Any
 from unittest.mock import Mock
 
 from tests.scratch import Scratch
-from tidegate_bench import peak
+from tidegate_bench import load, peak
 from tidegate_bench.curve import Point
 from tidegate_bench.demonstrations import default as shown
 from tidegate_bench.demonstrations import farm
 from tidegate_bench.load import Load, Outcome, Usage
 from tidegate_bench.overload import Costs, Scenario, Variant, bound
+from tidegate_bench.process import Process
 
 
 def outcome(offered: float, good: float) -> Outcome:
@@ -119,6 +120,24 @@ class PeakTest(Scratch):
     def test_element_that_carries_nothing_is_an_error(self) -> None:
         with self.assertRaises(RuntimeError):
             self.climb(0.0, 100.0)
+
+
+class RunTest(Scratch):
+    def process(self, name: str, *command: str) -> Process:
+        started = Process(name, list(command), self.folder / f"{name}.log")
+        self.addCleanup(started.stop)
+        return started
+
+    def test_element_or_callee_that_ends_under_the_load_ends_the_script(self) -> None:
+        def run(element: Process, callee: Process) -> None:
+            load.run(lambda: self.process("uac", "true"), element, callee, Load(1.0, 0.0, 0.1, 1), Process.stop)
+
+        alive = self.process("alive", "sleep", "60")
+        ended = self.process("ended", "sh", "-c", "echo panicked; exit 1")
+        run(alive, alive)
+        for element, callee in ((ended, alive), (alive, ended)):
+            with self.assertRaisesRegex(SystemExit, "ended ended under the load:\n    panicked"):
+                run(element, callee)
 
 
 class DefaultTest(unittest.TestCase):

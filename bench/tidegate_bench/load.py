@@ -1,6 +1,5 @@
 """An open load of calls: it does not depend on their outcome, and is measured after a warm-up."""
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -92,7 +91,7 @@ class Outcome:
 
     @property
     def generator_failed(self) -> bool:
-        """Returns whether the generator was too slow or lost something. Then the outcome may not describe the element."""
+        """Returns whether the generator was too slow or lost something. Then the outcome says little of the element."""
         return self.too_slow or self.lost > 0
 
     @property
@@ -208,7 +207,8 @@ def run(
 ) -> tuple[Process, Usage]:
     """Runs the caller that `start` starts until the deadline of the last calls has passed. Then ends it by `end`.
 
-    Without a `callee`, only the usage of the element and of the caller is measured.
+    Without a `callee`, only the usage of the element and of the caller is measured. Ends the script if the element or
+    the callee has ended, because a load without answers says nothing about the element.
     """
     callees = [callee] if callee else []
 
@@ -231,8 +231,8 @@ def run(
     end(caller)
     # A process that is just ending shows no threads.
     caller_s = caller_s or cpu_s(caller)[0]
-    if not element.running():
-        sys.exit(f"{element.name} ended under the load:\n{element.tail()}")
+    for process in (element, *callees):
+        process.require_running()
     return caller, Usage(
         element_cpu_s=at_end - at_start[0],
         element=(offered[0] - at_start[0]) / offered_s,

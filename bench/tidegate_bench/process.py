@@ -123,6 +123,11 @@ class Process:
         self._cpu_ns_final = int((usage.ru_utime + usage.ru_stime) * NS)
         return False
 
+    def require_running(self) -> None:
+        """Ends the script if it has ended, with the last lines of its output."""
+        if not self.running():
+            sys.exit(f"{self.name} ended under the load:\n{self.tail()}")
+
     def send(self, number: signal.Signals) -> None:
         """Sends a signal to the program itself."""
         if self.running():

@@ -94,8 +94,8 @@ def measure(
         if not caller.process.wait(seconds + 60):
             sys.exit(f"the caller did not end:\n{caller.process.tail()}")
         used_ns = element.cpu_ns() - before_ns
-        if not element.running():
-            sys.exit(f"{name} ended in the middle of the run:\n{element.tail()}")
+        for process in (element, callee.process):
+            process.require_running()
         calls = caller.calls()
         return Run(
             name,

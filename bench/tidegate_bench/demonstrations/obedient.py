@@ -61,6 +61,7 @@ def one(show: "Show", round_: int, load: float, mode: str, known: str, fairness:
         callers[0].process.wait(calls.seconds + REST_S)
         shown, held = receiver.metrics(), sender.metrics().total("work_rejected", reason="feedback")
         show.text(f"{round_}-{load:g}-{mode}-{known.replace(' ', '-')}-{fairness}.receiver.metrics", shown.text)
+        callee.process.require_running()
         drops = callee.process.drops() + sum(caller.process.drops() for caller in callers)
         for caller in callers:
             caller.process.stop()

@@ -143,6 +143,7 @@ def one(show: "Show", seed: int, load: float, variant: str) -> dict[str, Any]:
         results = [read_report(caller, report) for caller, report in zip(callers, reports, strict=True)]
         counts = [result["stats"] for result in results]
         stats = [all_["measured"] for all_ in counts]
+        callee.process.require_running()
         callee_drops = callee.process.drops()
         shown = receiver.metrics()
         name = f"{seed}-{variant.replace(', ', '-').replace(' ', '-')}-{load:g}"
