@@ -330,6 +330,29 @@ class WatchTest(Scratch):
             watch.close()
 
 
+class StrangersTest(unittest.TestCase):
+    def test_attack_without_an_effect_is_missed(self) -> None:
+        def missed(effect: int) -> list[str]:
+            record = Mock()
+            row = {"attack": "forged-icmp", "honest": 190, "lost": 0, "excluded": 0, "effect": effect}
+            strangers.judge(record, {**row, "reached": None, "reached_max": None})
+            return [call.args[1] for call in record.expect.call_args_list if not call.args[0]]
+
+        self.assertEqual(missed(100), [])
+        self.assertEqual(missed(0), ["forged-icmp: icmp_reports_total counts the attack: 0"])
+
+    def test_each_attack_has_a_counter_of_its_own_messages(self) -> None:
+        text = 'tidegate_replies_total{shard="0",status="100",reason="none"} 190\n'
+        text += 'tidegate_replies_total{shard="0",status="400",reason="malformed"} 12\n'
+        text += 'tidegate_backend_responses_total{pool="app",backend="b",method="other",status="4xx"} 7\n'
+        text += 'tidegate_backend_responses_total{pool="theirs",backend="c",method="other",status="4xx"} 5\n'
+        shown = tidegate.Metrics(text)
+        effects = {name: attack.effect(shown) for name, attack in strangers.ATTACKS.items()}
+        self.assertEqual(
+            {name: effect for name, effect in effects.items() if effect}, {"dropped-by-kamailio": 12, "forged-bye": 5}
+        )
+
+
 class NatTest(unittest.TestCase):
     def test_only_listeners_at_one_address_change_places(self) -> None:
         configurations = (nat.REGISTERED_CONFIGURATION, nat.moved(nat.REGISTERED_CONFIGURATION))

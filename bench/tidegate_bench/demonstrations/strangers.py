@@ -1,16 +1,17 @@
 """Attacks beside 20 normal calls/s: no normal call is lost, and no back end is wrongly excluded
 
 Each attack is a scripted run on real sockets: everything that one untrusted address can send or forge. Normal calls
-come from another address. For each run the table shows the lost normal calls, the back ends that were excluded
-although they answer, and how far the attacker exceeded a limit.
+come from another address. A metric of Tidegate must count each attack, because a demonstration without attacks would
+prove nothing. For each run the table shows the lost normal calls, the back ends that were excluded although they
+answer, how far the attacker exceeded a limit, and the value of this metric.
 """
 
 import argparse
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate_bench import kamailio, tidegate
@@ -19,7 +20,7 @@ from tidegate_bench.exchange import Exchange
 from tidegate_bench.process import Cores, Stage
 from tidegate_bench.record import Record
 from tidegate_bench.stranger import HOST, Stranger, forged_icmp
-from tidegate_bench.tidegate import Edge
+from tidegate_bench.tidegate import Edge, Metrics
 
 HONEST = "127.0.0.77"
 RATE_CPS = 20
@@ -40,7 +41,23 @@ LEARNED_MIN_CPS = 2 * RATE_CPS
 
 
 Row = dict[str, Any]
-Attack = Callable[["Run"], Row]
+Script = Callable[["Run"], Row]
+"""The function that makes an attack."""
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack, and the counter of Tidegate that shows that it took place. Normal calls do not increase it."""
+
+    item: str
+    script: Script
+    counter: str
+    """The name of the metric, without `tidegate_` and `_total`."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def effect(self, metrics: Metrics) -> int:
+        """Returns the value of the counter."""
+        return metrics.total(self.counter, **self.labels)
 
 
 @dataclass
@@ -49,6 +66,7 @@ class Run:
 
     stage: Stage
     seed: int
+    attack: Attack
 
     def edge(self, backends: Sequence[str | int | Exchange], **options: Any) -> Edge:
         addresses = [backend.address if isinstance(backend, Exchange) else backend for backend in backends]
@@ -78,6 +96,7 @@ class Run:
         caller.end(AFTER_S)
         drops = caller.process.drops()
         watch.close()
+        effect = self.attack.effect(edge.metrics())
         stranger.take()
         stranger.close()
         stats = caller.stats()
@@ -86,6 +105,7 @@ class Run:
             "lost": stats["begun"] - stats["completed"],
             "lost_set_up": stats["set_up"] - stats["completed"],
             "excluded": watch.excluded_max,
+            "effect": effect,
             "stranger_sent": stranger.sent,
             "sent_bytes": stranger.sent_bytes,
             "received_bytes": stranger.received_bytes,
@@ -157,7 +177,7 @@ def _pool(backends: Sequence[str | Exchange], keys: str = "", more: str = "") ->
     return f'\n[[pool]]\nname = "theirs"\n{keys}{each}{more}{route}'
 
 
-def _to_number(number: str, rate: float, seconds: float, body: str = "", **options: Any) -> Attack:
+def _to_number(number: str, rate: float, seconds: float, body: str = "", **options: Any) -> Script:
     """Returns an attack that sends INVITEs to a number at two back ends."""
 
     def attack(run: Run) -> Row:
@@ -180,7 +200,10 @@ def silent_number(run: Run) -> Row:
 
 
 def dropped_by_kamailio(run: Run) -> Row:
-    """Sends INVITEs that an idle Kamailio drops silently, because of the text below their first Via."""
+    """Sends INVITEs that an idle Kamailio would drop silently, because of the text below their first Via.
+
+    Tidegate must reject them, because a back end that does not respond seems to be down.
+    """
     broken = ["SIP/2.0/UDP", "SIP/3.0/UDP 192.0.2.1;branch=z9hG4bKx", ", SIP/2.0/UDP 192.0.2.1"]
 
     def attack(stranger: Stranger) -> None:
@@ -264,7 +287,7 @@ def _route_of(answer: bytes) -> str:
     return "".join(f"Route: {value}\r\n" for value in reversed(recorded))
 
 
-def _flood(message: Callable[[Stranger], bytes]) -> Attack:
+def _flood(message: Callable[[Stranger], bytes]) -> Script:
     def attack(run: Run) -> Row:
         callees = [tidegate.callee(run.stage, f"callee-{i}") for i in range(2)]
         edge = run.edge([callee.port for callee in callees], tables=FAIR + EMULATED)
@@ -322,25 +345,38 @@ def amplification(run: Run) -> Row:
     return row | {"reached": round(row["received_bytes"] / row["sent_bytes"], 1), "reached_max": AMPLIFICATION_MAX}
 
 
-ATTACKS: dict[str, tuple[str, Attack]] = {
+def _unverified(message: Callable[[Stranger], bytes]) -> Attack:
+    """Returns a flood of messages that claim to belong to a call or a transaction."""
+    return Attack("B7", _flood(message), "messages_unverified")
+
+
+ATTACKS: dict[str, Attack] = {
     # INVITEs to a number that answers `503 Retry-After: 3600`.
-    "overloaded-number": ("A1", _to_number("overloaded", 5, 5.0)),
+    "overloaded-number": Attack("A1", _to_number("overloaded", 5, 5.0), "backend_rejections"),
     # The same attack with learned rates: 100 INVITEs to that number.
-    "learned-rate": ("A2", _to_number("overloaded", 20, 5.0, tables='\n[pool.limit]\nlearn = "rejections"\n')),
-    "silent-number": ("A3", silent_number),
-    "dropped-by-kamailio": ("A3", dropped_by_kamailio),
-    "forged-icmp": ("A4", icmp),
-    "copies": ("B5", copies),
-    "forged-bye": ("B6", forged_bye),
-    "flood-bye": ("B7", _flood(lambda s: s.request("BYE", "service", to_tag=s.token()))),
-    "flood-cancel": ("B7", _flood(lambda s: s.request("CANCEL", "service"))),
-    "flood-ack": ("B7", _flood(lambda s: s.request("ACK", "service", to_tag=s.token()))),
-    "flood-in-dialog": ("B7", _flood(lambda s: s.request("INFO", "service", to_tag=s.token()))),
-    "flood-response": ("B7", _flood(_stray_response)),
+    "learned-rate": Attack(
+        "A2", _to_number("overloaded", 20, 5.0, tables='\n[pool.limit]\nlearn = "rejections"\n'), "backend_rejections"
+    ),
+    "silent-number": Attack("A3", silent_number, "backend_failures"),
+    "dropped-by-kamailio": Attack("A3", dropped_by_kamailio, "replies", {"status": "400", "reason": "malformed"}),
+    "forged-icmp": Attack("A4", icmp, "icmp_reports"),
+    "copies": Attack("B5", copies, "work_rejected", {"reason": "source_limit"}),
+    # The responses of the back end to the forged BYEs.
+    "forged-bye": Attack("B6", forged_bye, "backend_responses", {"pool": "theirs", "method": "other", "status": "4xx"}),
+    "flood-bye": _unverified(lambda s: s.request("BYE", "service", to_tag=s.token())),
+    "flood-cancel": _unverified(lambda s: s.request("CANCEL", "service")),
+    "flood-ack": _unverified(lambda s: s.request("ACK", "service", to_tag=s.token())),
+    "flood-in-dialog": _unverified(lambda s: s.request("INFO", "service", to_tag=s.token())),
+    "flood-response": _unverified(_stray_response),
     # 1,500 INVITEs of 60 KB to a number that rings forever, with room for 2,000 transactions.
-    "large-requests": ("B8", _to_number("ringing", 250, 6.0, 60_000 * "x", server="transactions_max = 2000")),
-    "forged-trunk": ("B9", forged_trunk),
-    "amplification": ("B10", amplification),
+    "large-requests": Attack(
+        "B8",
+        _to_number("ringing", 250, 6.0, 60_000 * "x", server="transactions_max = 2000"),
+        "table_rejections",
+        {"table": "transactions"},
+    ),
+    "forged-trunk": Attack("B9", forged_trunk, "messages_dropped", {"reason": "banned"}),
+    "amplification": Attack("B10", amplification, "responses_withheld"),
 }
 
 
@@ -350,6 +386,7 @@ def judge(record: Record, row: Row) -> None:
         row["lost"] == 0 and row["honest"] > 0, f"{name}: of {row['honest']} normal calls {row['lost']} were lost"
     )
     record.expect(row["excluded"] == 0, f"{name}: {row['excluded']} back ends that answer were excluded")
+    record.expect(row["effect"] > 0, f"{name}: {ATTACKS[name].counter}_total counts the attack: {row['effect']}")
     if row["reached_max"] is not None:
         record.expect(
             row["reached"] <= row["reached_max"],
@@ -365,16 +402,16 @@ class Show(Demonstration):
     def run(self) -> Results:
         rows = []
         for name in self.options.only or ATTACKS:
-            item, attack = ATTACKS[name]
+            attack = ATTACKS[name]
             for seed in self.rounds:
                 with Stage() as stage:
-                    row: Row = {"attack": name, "item": item, "seed": seed, "reached": None, "reached_max": None}
-                    row |= attack(Run(stage, seed))
+                    row: Row = {"attack": name, "item": attack.item, "seed": seed, "reached": None, "reached_max": None}
+                    row |= attack.script(Run(stage, seed, attack))
                     self.keep(stage.directory / "tidegate.log", prefix=f"{name}-{seed}-")
                 judge(self, row)
                 rows.append(row)
         self.rows("runs", rows)
-        keys = ("honest", "lost", "excluded", "reached")
+        keys = ("honest", "lost", "excluded", "reached", "effect")
         print(f"  {'attack':<22}" + "".join(f"{key:>18}" for key in keys))
         for name in dict.fromkeys(row["attack"] for row in rows):
             mine = [row for row in rows if row["attack"] == name]
