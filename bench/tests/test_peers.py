@@ -78,6 +78,8 @@ tidegate_work_rejected_totally{reason="law"} 100
 tidegate_messages_received_total{class="bye"} 5
 tidegate_backend_up{backend="127.0.0.1:5070"} 1
 tidegate_backend_up{backend="127.0.0.1:5071"} 0
+tidegate_bans 3
+tidegate_bans_beyond_kernel 8
 """
 
 
@@ -88,6 +90,8 @@ class TidegateTest(Scratch):
         self.assertEqual(metrics.total("work_rejected", reason="law"), 7)
         self.assertEqual(metrics.total("messages_received", class_="bye"), 5)
         self.assertEqual(list(metrics.samples("backend_up")), [1.0, 0.0])
+        self.assertEqual(metrics.value("bans"), 3.0)
+        self.assertEqual(metrics.value("bans", shard="0"), 0.0)
         self.assertEqual(metrics.value("absent"), 0.0)
 
     def test_configuration_is_toml_with_the_added_tables(self) -> None:

@@ -42,7 +42,7 @@ class Metrics:
         """Yields the samples of `tidegate_NAME` with these labels."""
         wanted = [f'{label.rstrip("_")}="{value}"' for label, value in labels.items()]
         for line in self.text.splitlines():
-            if line.startswith(f"tidegate_{name}{{") and all(label in line for label in wanted):
+            if line.startswith((f"tidegate_{name}{{", f"tidegate_{name} ")) and all(label in line for label in wanted):
                 yield float(line.rpartition(" ")[2])
 
     def total(self, name: str, **labels: str) -> int:
