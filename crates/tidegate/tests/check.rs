@@ -76,13 +76,15 @@ fn keys_that_are_not_at_their_defaults_are_listed() {
 #[test]
 fn an_invalid_configuration_exits_with_2_and_names_the_place() {
     let (_folder, file) = written(&SMALLEST.replace("address", "adress"));
-    let output = tidegate(&["check", &file]);
-    assert_eq!(output.status.code(), Some(2));
-    assert_eq!(text(&output.stdout), "");
-    let shown = text(&output.stderr);
-    assert!(shown.contains(&format!("--> {file}:4:1")), "{shown}");
-    assert!(shown.contains("did you mean `address`?"), "{shown}");
-    assert!(!shown.contains('\u{1b}'), "colour, and no terminal: {shown:?}");
+    for command in ["check", "run"] {
+        let output = tidegate(&[command, &file]);
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(text(&output.stdout), "");
+        let shown = text(&output.stderr);
+        assert!(shown.contains(&format!("--> {file}:4:1")), "{shown}");
+        assert!(shown.contains("did you mean `address`?"), "{shown}");
+        assert!(!shown.contains('\u{1b}'), "colour, and no terminal: {shown:?}");
+    }
 }
 
 #[test]
