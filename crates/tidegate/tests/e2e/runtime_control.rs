@@ -55,9 +55,11 @@ fn laws_are_switched_under_a_flood_of_sipp_calls_and_none_is_lost() {
     assert_eq!(metrics.sum("commands_total", &[("outcome", "applied")]), 20);
     let sessions = |name| metrics.sum(name, &[("bucket", "session")]);
     assert_eq!(sessions("work_offered_total"), u64::from(CALLS));
+    let admitted = sessions("work_admitted_total");
+    assert!((1..u64::from(CALLS)).contains(&admitted), "{admitted} admitted");
     assert!(sessions("shadow_work") > 0);
     metrics.assert_nothing_held();
-    steered.callee.finish();
+    assert_eq!(u64::from(steered.callee.finish().created), admitted);
 }
 
 #[test]
