@@ -1,5 +1,6 @@
 //! Sends the torture messages of RFC 4475 and RFC 5118 to the proxy. Each is forwarded, answered or
-//! ignored as `verdicts.toml` says, and a forwarded message is otherwise unchanged.
+//! ignored as `verdicts.toml` says. A forwarded message is otherwise unchanged, and its response
+//! goes back to the sender.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use crate::script::{BACKEND_A, CALLER, Script, address};
 use crate::verdicts::{Entry, Verdict, entries};
 use tidegate_balance::Policy;
 use tidegate_proxy::{Listener, Mode};
-use tidegate_sip::{HeaderName, Message};
+use tidegate_sip::{HeaderName, Message, Method};
 use tidegate_world::Core;
 
 const SERVICES: &str = "192.0.2.1:5060";
@@ -124,7 +125,50 @@ fn judge(entry: &Entry, mode: Mode, from: &str, expected: Verdict) {
         if happened == entry.verdict() {
             entry.assert_holds(&context, &one.bytes);
         }
+        if happened == Verdict::Forwarded && from == CALLER {
+            assert_answered(&context, &mut script, &entry.bytes, one);
+        }
     }
+}
+
+/// Checks that the response of the back end goes back to the sender with the Vias of the sender.
+///
+/// RFC 3261 §16.7 item 3: "The proxy removes the topmost Via header field value from the response."
+fn assert_answered(context: &str, script: &mut Script, received: &[u8], forwarded: &Sent) {
+    let request = forwarded.message();
+    if request.method() == Some(Method::Ack) {
+        return;
+    }
+    let mut response = b"SIP/2.0 480 Temporarily Unavailable\r\n".to_vec();
+    for field in request.fields() {
+        let is_copied = matches!(
+            field.name,
+            HeaderName::Via
+                | HeaderName::RecordRoute
+                | HeaderName::From
+                | HeaderName::To
+                | HeaderName::CallId
+                | HeaderName::CSeq
+        );
+        if is_copied {
+            response.extend_from_slice(field.line);
+        }
+    }
+    response.extend_from_slice(b"Content-Length: 0\r\n\r\n");
+    let mut sent = offer(script, BACKEND_A, &response);
+    // With transactions the proxy also acknowledges the response.
+    sent.retain(|sent| sent.bytes.starts_with(b"SIP/2.0 480 "));
+    assert_eq!(sent.len(), 1, "{context}");
+    assert_eq!(sent[0].to.ip(), address(CALLER).ip(), "{context}");
+    let before = Message::parse(received).expect("only what is well-formed is forwarded");
+    let returned = sent[0].message();
+    assert_eq!(returned.vias().count(), before.vias().count(), "{context}");
+    // The proxy may have added its parameters to the first one.
+    let further = |message: &Message<'_>| {
+        let vias = message.fields_of(HeaderName::Via).skip(1);
+        vias.map(|field| field.line.to_vec()).collect::<Vec<_>>()
+    };
+    assert_eq!(further(&returned), further(&before), "{context}");
 }
 
 /// Checks RFC 3261 §16.6: all parts that do not concern the proxy stay unchanged, byte for byte and
