@@ -116,20 +116,16 @@ def caller(
     hold_ms: int = 0,
     traced: bool = False,
     tolerant: bool = False,
-    scattered: bool = False,
     host: str = LOCALHOST,
     options: Sequence[str] = (),
 ) -> Sipp:
     """Starts a SIPp at `host` that makes `calls` calls, `rate_cps` a second, whatever their outcome.
 
     If `traced`, it also writes the files that `response_times` and `counts` read. If `tolerant`, it ignores messages
-    that the scenario does not expect. If `scattered`, each call has its own port, as if many clients made the calls.
-    `options` are further options of SIPp.
+    that the scenario does not expect. `options` are further options of SIPp.
     """
     port = free_port()
     words = command(stage, name, scenario, port, host, tolerant)
-    if scattered:
-        words += ["-t", "un"]
     words += ["-r", str(rate_cps), "-m", str(calls), "-d", str(hold_ms)]
     # Without an explicit limit, SIPp holds back new calls when old ones are slow, and offers less than the requested
     # load.

@@ -14,6 +14,7 @@ const CALLERS: usize = 32;
 /// Two processes at one address, each with an additional address of its own, and two back ends.
 struct Site {
     stage: Stage,
+    configuration: Configuration,
     address: SocketAddr,
     backends: [Peer; 2],
     first: Tidegate,
@@ -40,7 +41,7 @@ impl Site {
             "[[listen]]\ntransport = \"udp\"\naddress = \"{address}\"\nshared = \"processes\"\n"
         );
         let [first, second] = [(); 2].map(|()| Tidegate::start(&stage, &configuration));
-        Self { stage, address, backends, first, second }
+        Self { stage, configuration, address, backends, first, second }
     }
 
     /// Returns a request of a caller as a back end receives it: the back end, the message, and its
@@ -154,6 +155,25 @@ fn a_process_that_is_told_to_end_rejects_no_call() {
     let call = site.answer(ringing, invite);
     assert_eq!(call.through, first);
     assert!(site.first.process().ended().is_none(), "it has waited for the answer");
+}
+
+/// The kernel gives some of the callers to a process that joins.
+#[test]
+fn a_process_that_joins_serves_the_calls_of_the_others() {
+    let site = Site::open();
+    let calls: Vec<_> = (0..CALLERS).map(|_| site.call()).collect();
+    let third = Tidegate::start(&site.stage, &site.configuration);
+    let mut through_third = 0;
+    for Call { caller, backend, ok, .. } in &calls {
+        caller.send(site.address, &caller.in_dialog("BYE", ok, 2));
+        let (to, bye, through) = site.arrived("BYE", caller);
+        assert_eq!(to, *backend);
+        through_third += usize::from(through == third.address());
+        site.backends[to].send(through, &site.backends[to].response(&bye, "200 OK"));
+        site.expect_ok(caller);
+    }
+    assert!(through_third > 0, "no caller is given to it");
+    assert!((0..CALLERS).any(|_| site.call().through == third.address()), "no call through it");
 }
 
 /// RFC 3261 §8.1.1.4 and §8.1.1.7. When a peer got the port of an earlier peer, its first call once
