@@ -4,7 +4,6 @@ import itertools
 import random
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterable
 
@@ -155,16 +154,3 @@ def _checksum(data: bytes) -> int:
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
-
-
-class Background:
-    """Runs a function on a thread. The end of the block waits for it."""
-
-    def __init__(self, run: Callable[[], None]) -> None:
-        self._thread = threading.Thread(target=run, daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *error: object) -> None:
-        self._thread.join()
