@@ -20,7 +20,7 @@ from tidegate_bench.record import Record
 from tidegate_bench.sipp import Sipp
 from tidegate_bench.table import Column
 from tidegate_bench.tidegate import Callee, Caller, Edge
-from tidegate_bench.watch import Watch
+from tidegate_bench.watch import until_empty
 
 QUALITY = Quality(loss="5%", delay="20ms", jitter="10ms", reorder="1%")
 COMPLETE_MIN = 0.999
@@ -84,7 +84,7 @@ def finish(record: Record, path: Course, calls: int, ended: bool) -> dict[str, A
         delay = path.caller.stats()["set_up_delay"]
         row |= {f"set_up_{part}_ms": round(delay[f"{part}_us"] / 1e3, 1) for part in ("p50", "p99")}
     if path.edge:
-        kept, _ = Watch(path.edge).until_empty()
+        kept = until_empty(path.edge)
         shown = path.edge.metrics()
         record.text(f"{path.element}-{path.generator}-{path.seed}.metrics", shown.text)
         row["by_tidegate"] = shown.total("requests_resent") + shown.total("responses_resent")
