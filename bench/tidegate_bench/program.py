@@ -44,11 +44,6 @@ def example(name: str, *arguments: object, profile: str = "release") -> Json:
     return result(tidegate.built(f"examples/{name}", profile), *arguments)
 
 
-def cargo_example(name: str, *arguments: object) -> Json:
-    """Builds an example of the simulator, runs it and returns the JSON that it prints."""
-    return result("cargo", "run", "--quiet", "--package", "tidegate-sim", "--example", name, "--", *arguments)
-
-
 def lab(*arguments: object, profile: str = "debug") -> str:
     """Runs `tidegate lab`. Status 1 means that an expectation of the scenario was not met, or that a run failed."""
     return output(tidegate.built("tidegate", profile), "lab", *arguments, ok=(0, 1))

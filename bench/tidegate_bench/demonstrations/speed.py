@@ -38,7 +38,7 @@ ROUNDS = 5
 RATES_CPS = (10, 100, 1000, 10_000)
 NODES = (4, 10, 30, 100)
 # The load for counting instructions. Ten seconds of 1,000 calls/s take half a minute under callgrind.
-PROFILED = ("transaction", 1, 1000, 10)
+PROFILED = (4, 1000, 10, "trace")
 
 # The functions of nodes and taps that the network calls, by part of the simulator.
 ENTRIES = {
@@ -80,7 +80,7 @@ def profile(record: Record) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as scratch:
         counts = Path(scratch) / "callgrind.out"
         under = ("valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={counts}")
-        run = program.result(*under, built("examples/hour", "release"), *PROFILED)
+        run = program.result(*under, built("examples/speed", "release"), *PROFILED)
         command = ["callgrind_annotate", "--inclusive=yes", "--auto=no", "--threshold=100"]
         command += [str(counts)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -2,7 +2,5 @@
 
 mod choked;
 mod frame;
-mod hour;
 mod names;
 mod topology;
-mod traffic;

@@ -1,4 +1,5 @@
-//! One caller, the proxy, three answerers: the topology of the tests and the examples.
+//! One caller, the proxy, three answerers: the topology of the tests. The example `speed` uses a
+//! part of it.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
