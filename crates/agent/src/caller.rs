@@ -138,7 +138,8 @@ impl Caller {
         &self.stats
     }
 
-    /// Performs an action for a call, and sets the alarm of the call.
+    /// Performs an action for a call, lets its person hang up if the patience has ended, and sets
+    /// the alarm of the call.
     fn action(&mut self, now: Timestamp, mark: Mark, action: Action) {
         match action {
             Action::Wait => {}
@@ -167,6 +168,7 @@ impl Caller {
                 return self.end(now, mark.id, Ok(()));
             }
         }
+        self.hang_up(now, mark.id);
         if let Some(call) = self.calls.get(mark.id) {
             let due = call.due();
             self.calls.wake_at(mark.id, due);

@@ -9,9 +9,8 @@ pub struct Outage {
     /// Time at which the trigger ended, in seconds after the start of the load.
     pub trigger_ended_s: f64,
     /// Work that waited when the trigger ended, in seconds of work at full capacity. It includes
-    /// the calls of people who wait for an answer, for the end of a cancelled call, or to call
-    /// again. It also includes the REGISTERs of devices whose last REGISTER failed or that lost
-    /// their registration.
+    /// the calls of people who wait for an answer or to call again. It also includes the REGISTERs
+    /// of devices whose last REGISTER failed or that lost their registration.
     pub backlog_s: f64,
     /// Seconds from the end of the trigger until the goodput has recovered, or `None` if it has not
     /// recovered at the end of the run. The goodput has recovered when, from then on, in every

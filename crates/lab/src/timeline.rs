@@ -55,7 +55,7 @@ pub struct CallersReading {
     pub repeated: u64,
     /// Calls that have begun and not ended.
     pub open: u64,
-    /// Calls that have begun and were neither answered nor ended.
+    /// Calls that have begun and were neither answered nor ended, and whose person has not hung up.
     pub unanswered: u64,
     /// People whose first call was due.
     pub came: u64,
@@ -89,7 +89,7 @@ impl From<&CallerStats> for CallersReading {
             rejected: stats.failed.status.get(&503).copied().unwrap_or(0),
             repeated: stats.repeated.invite,
             open: stats.open,
-            unanswered: stats.open - stats.talking,
+            unanswered: stats.open - stats.talking - stats.abandoned_open,
             came: stats.persons.came,
             redialing: stats.persons.waiting,
             registers: stats.devices.attempts + stats.devices.repeated,
@@ -342,6 +342,16 @@ mod tests {
         assert_eq!(of("offered_cps"), ["200", "20", "50", "60"]);
         assert_eq!(of("occupancy"), ["0.5", "0.5", "0.1", "0.2"]);
         assert_eq!(of("waiting"), ["7"; 4]);
+    }
+
+    /// A person who hung up without an answer may wait to call again while the INVITE of the last
+    /// call is still retransmitted.
+    #[test]
+    fn a_person_who_waits_to_call_again_is_counted_once() {
+        let mut stats =
+            CallerStats { open: 7, talking: 2, abandoned_open: 3, ..Default::default() };
+        stats.persons.waiting = 3;
+        assert_eq!(CallersReading::from(&stats).waiting_people(), 5);
     }
 
     #[test]

@@ -81,6 +81,9 @@ pub(crate) struct Call {
     dialog: Option<Dialog>,
     /// True if the call was set up before its caller hung up.
     is_served: bool,
+    /// True if the person hung up before there was an answer. The transactions of the call may
+    /// still run.
+    has_hung_up: bool,
 }
 
 /// A person, with the person's patience and holding time in one call. Other parts of the program do
@@ -106,6 +109,7 @@ impl Call {
             phase: Phase::Inviting(InviteClient::start(now, timing)),
             dialog: None,
             is_served: false,
+            has_hung_up: false,
         }
     }
 
@@ -123,8 +127,11 @@ impl Call {
     /// Returns the time at which [`on_timeout`](Self::on_timeout) is next needed.
     pub fn due(&self) -> Timestamp {
         match self.phase {
-            // RFC 3261 §9.1: a call without a provisional response cannot be cancelled.
-            Phase::Inviting(invite) => invite.deadline().unwrap_or(self.hangs_up),
+            Phase::Inviting(invite) => match invite.deadline() {
+                Some(deadline) if self.has_hung_up => deadline,
+                Some(deadline) => deadline.min(self.hangs_up),
+                None => self.hangs_up,
+            },
             Phase::Cancelling(cancel, end) => {
                 let repeat = cancel.is_pending().then(|| cancel.deadline()).flatten();
                 repeat.map_or(end, |at| at.min(end))
@@ -136,6 +143,31 @@ impl Call {
 
     pub fn is_served(&self) -> bool {
         self.is_served
+    }
+
+    /// Returns whether the person hung up before there was an answer.
+    pub fn has_hung_up(&self) -> bool {
+        self.has_hung_up
+    }
+
+    /// Returns whether the patience of the person has not ended at `now`.
+    pub fn is_patient(&self, now: Timestamp) -> bool {
+        now < self.hangs_up
+    }
+
+    /// Lets the person hang up if the call is not answered and the patience has ended. Returns the
+    /// person if the person hangs up now. Returns `None` if the person waits, talks, or hung up
+    /// before.
+    //
+    // RFC 3261 §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be
+    // sent". This rule holds for the user agent. A person who hears nothing hangs up all the same,
+    // and the INVITE transaction of the user agent goes on until its end.
+    pub fn hang_up(&mut self, now: Timestamp) -> Option<Person> {
+        if self.is_served || self.has_hung_up || self.is_patient(now) {
+            return None;
+        }
+        self.has_hung_up = true;
+        Some(self.person)
     }
 
     pub fn dialog(&self) -> Option<&Dialog> {
@@ -152,6 +184,7 @@ impl Call {
             Phase::Inviting(InviteClient::Proceeding) if now >= self.hangs_up => {
                 self.cancel(now, timing)
             }
+            // Before a provisional response, this timer may also be the end of the patience.
             Phase::Inviting(invite) => {
                 let (next, firing) = invite.on_timer(now, timing);
                 *invite = next;
@@ -194,7 +227,7 @@ impl Call {
         timing: &Timing,
     ) -> Answer {
         match self.phase {
-            Phase::Inviting(_) if arrived < self.hangs_up => {
+            Phase::Inviting(_) if arrived < self.hangs_up && !self.has_hung_up => {
                 self.phase = Phase::Held(now + self.hold);
                 self.dialog = Some(dialog);
                 self.is_served = true;

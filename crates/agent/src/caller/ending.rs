@@ -13,7 +13,8 @@ use crate::identity::Mark;
 use crate::table::Id;
 
 impl Caller {
-    /// Ends a call with this outcome. If the call was not set up, its person may call again.
+    /// Ends a call with this outcome. If the call was not set up, its person may call again, unless
+    /// the person hung up before.
     pub(super) fn end(&mut self, now: Timestamp, id: Id, outcome: Outcome) {
         let outcome = match outcome {
             Err(Failure::Timeout) => Err(self.timed_out(id)),
@@ -37,9 +38,19 @@ impl Caller {
         self.stats.failed.note(failure);
         if call.is_served() {
             self.stats.talking -= 1;
+        } else if call.has_hung_up() {
+            self.stats.abandoned_open -= 1;
         } else {
             self.on_unserved(now, call.person);
         }
+    }
+
+    /// Lets the person of a call hang up if the call is not answered and the patience of the person
+    /// has ended. The person may call again even if the transactions of the call go on.
+    pub(super) fn hang_up(&mut self, now: Timestamp, id: Id) {
+        let Some(person) = self.calls.get(id).and_then(|call| call.hang_up(now)) else { return };
+        self.stats.abandoned_open += 1;
+        self.on_unserved(now, person);
     }
 
     /// Returns the failure of a call whose INVITE got no response.

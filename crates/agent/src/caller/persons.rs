@@ -8,7 +8,8 @@ use super::redial::Person;
 use crate::delays::Delays;
 
 /// Counts of people. At all times, `came` is the sum of `served`, `gave_up`, `cut_off`,
-/// `overflowed`, `waiting`, and the number of people with a call that is open or held back.
+/// `overflowed`, `waiting`, and the number of people who wait for an answer or whose call is held
+/// back.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Persons {
     /// People whose first call has become due.

@@ -19,7 +19,8 @@ pub struct Redial {
     /// Probability that a person calls again after a failed call, if fewer than `attempts_max`
     /// calls were made.
     pub probability: f64,
-    /// Time from the failure of a call to the next call of the same person.
+    /// Time from the failure of a call, or from the time at which the person hung up without an
+    /// answer, to the next call of the same person.
     pub wait: Span,
     /// Maximum number of people who wait at the same time to call again. Further people are counted
     /// as [`overflowed`](crate::Persons::overflowed) and do not call again.
@@ -60,7 +61,7 @@ impl Redialers {
 }
 
 impl Caller {
-    /// Decides whether and when a person redials after a failed call.
+    /// Decides whether and when a person redials after a call without an answer.
     pub(super) fn on_unserved(&mut self, now: Timestamp, person: Person) {
         let end = self.last_begin();
         let persons = &mut self.stats.persons;

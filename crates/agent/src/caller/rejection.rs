@@ -42,7 +42,7 @@ impl Caller {
     }
 
     /// Offers a call to the next server, after the current one has rejected it with 503. Returns
-    /// `false` if all servers have rejected the call.
+    /// `false` if all servers have rejected the call, or if its person waits no longer.
     ///
     /// For the person who calls, this is the same call. For the server, it is a new call with a new
     /// Call-ID.
@@ -50,7 +50,7 @@ impl Caller {
     // attempt to forward the request to an alternate server."
     fn offer_elsewhere(&mut self, now: Timestamp, id: Id) -> bool {
         let Some(call) = self.calls.get(id) else { return false };
-        if call.server == self.config.alternates.len() {
+        if call.server == self.config.alternates.len() || !call.is_patient(now) {
             return false;
         }
         let next = call.to_next_server(now, &self.config.timing);

@@ -209,6 +209,9 @@ pub struct CallerStats {
     pub open: u64,
     /// Open calls that are set up.
     pub talking: u64,
+    /// Open calls whose person hung up before there was an answer. Their transactions have not
+    /// ended.
+    pub abandoned_open: u64,
     /// Calls answered with 2xx before the caller gave up.
     pub set_up: u64,
     /// Calls set up within [`deadline`](crate::CallerConfig::deadline) of their intended time.
@@ -266,8 +269,8 @@ impl CallerStats {
         self.last_begun = self.last_begun.max(other.last_begun);
         add_fields! { self += other {
             offered, begun, not_begun, expired, waiting, held_back, offered_elsewhere, open,
-            talking, set_up, set_up_in_time, completed, hung_up, unexpected, late, malformed,
-            undelivered, unsent;
+            talking, abandoned_open, set_up, set_up_in_time, completed, hung_up, unexpected, late,
+            malformed, undelivered, unsent;
             merge failed, repeated, set_up_delay, lateness, measured, persons, emergency, devices;
             but start, last_intended, last_begun
         } }

@@ -85,4 +85,14 @@ fn a_caller_that_hangs_up_does_not_try_another_server() {
     assert_eq!(script.sent_one().what(), "ACK");
     let stats = script.agent.stats();
     assert_eq!((stats.failed.abandoned, stats.offered_elsewhere), (1, 0));
+
+    // Without a provisional response, no CANCEL says that the caller has hung up.
+    let patience = std::time::Duration::from_secs(1).into();
+    let (mut script, first) = calling(CallerConfig { patience, ..two_servers() });
+    script.until(1200).sent();
+    script.tell(uas(), &response(&first, 503, REJECTED, ""));
+    assert_eq!(script.sent_one().what(), "ACK");
+    let stats = script.agent.stats();
+    assert_eq!((stats.failed.status[&503], stats.offered_elsewhere), (1, 0));
+    assert_eq!((stats.persons.gave_up, stats.abandoned_open), (1, 0));
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::net::{self, Net, answering};
 use crate::script::one_call::{self, ok};
-use crate::script::{response, uas};
+use crate::script::{Sent, response, uas};
 use tidegate_agent::{AnswererConfig, CallerConfig, CallerStats, Redial, Span};
 
 fn redial(attempts_max: u32, probability: f64) -> Redial {
@@ -98,6 +98,55 @@ fn the_next_attempt_is_a_new_call_after_the_wait() {
     script.until(20).tell(uas(), &response(&first, 503, ";tag=r", ""));
     assert_eq!(script.agent.stats().persons.cut_off, 1);
     assert!(script.agent.is_done());
+}
+
+// RFC 3261 §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be
+// sent; rather, the client MUST wait for the arrival of a provisional response before sending the
+// request." The user agent waits, but not the person. A person who heard nothing once dialled again
+// only after the INVITE had timed out.
+#[test]
+fn a_person_who_hears_nothing_dials_again_after_the_patience() {
+    let patience = Duration::from_secs(15).into();
+    let config = CallerConfig { redial: Some(redial(2, 1.0)), patience, ..one_call::config() };
+    let (mut script, first) = one_call::calling(config.clone());
+    script.until(15_000);
+    let stats = script.agent.stats();
+    assert_eq!((stats.persons.waiting, stats.open, stats.abandoned_open), (1, 1, 1));
+    script.until(19_999).sent();
+    let second = script.until(20_000).sent_one();
+    assert_eq!((second.what(), second.ms), ("INVITE", 20_000));
+    assert_ne!(second.header("Call-ID"), first.header("Call-ID"));
+    // The first INVITE is retransmitted until its transaction ends, and the person is not counted
+    // again when it ends.
+    script.tell(uas(), &ok(&second));
+    script.until(40_000);
+    let again = |sent: &Sent| sent.header("Call-ID") == first.header("Call-ID");
+    let times: Vec<_> = script.sent().iter().filter(|sent| again(sent)).map(|s| s.ms).collect();
+    assert_eq!(times, [31_500]);
+    let stats = script.agent.stats();
+    assert_eq!((stats.failed.timeout, stats.abandoned_open), (1, 0));
+    let persons = &stats.persons;
+    assert_eq!((persons.came, persons.served, persons.redials, persons.gave_up), (1, 1, 1, 0));
+
+    // A late 2xx to the first INVITE serves nobody.
+    let (mut script, first) = one_call::calling(config.clone());
+    script.until(16_000).sent();
+    script.tell(uas(), &ok(&first));
+    let sent = script.sent();
+    assert_eq!(sent.iter().map(Sent::what).collect::<Vec<_>>(), ["ACK", "BYE"]);
+    script.tell(uas(), &response(&sent[1], 200, "", "")).until(20_000);
+    assert_eq!(script.sent_one().what(), "INVITE");
+    let stats = script.agent.stats();
+    assert_eq!((stats.failed.abandoned, stats.persons.served, stats.persons.redials), (1, 0, 1));
+    assert_eq!((stats.open, stats.abandoned_open), (1, 0));
+
+    // A person who hangs up while it rings does not wait for the 487 either.
+    let (mut script, first) = one_call::calling(config);
+    script.until(20).tell(uas(), &response(&first, 180, ";tag=b", "")).until(15_000);
+    let cancel = script.sent_one();
+    assert_eq!(cancel.what(), "CANCEL");
+    script.tell(uas(), &response(&cancel, 200, "", "")).until(20_000);
+    assert_eq!(script.sent_one().what(), "INVITE");
 }
 
 // RFC 3261 §17.1.1.3: the ACK has "a Request-URI [...] equal to the Request-URI" of the INVITE.

@@ -29,11 +29,11 @@ config_table! {
     /// Probability that a person calls again after a failed call, if `attempts_max` allows another
     /// call. The default is an assumption.
     probability: f64 = Real(0.0..=1.0), Default("0.8");
-    /// Mean number of seconds from the failure of a call to the next call. The default is an
-    /// assumption.
+    /// Mean number of seconds from the failure of a call, or from the end of `patience_s`, to the
+    /// next call. The default is an assumption.
     wait_mean("wait_s"): Duration = real_seconds(0.001..=3600.0), Default("10");
-    /// The distribution of the time from the failure to the next call. It takes the same values as
-    /// `hold`, and `wait_s` is its mean. The default is an assumption.
+    /// The distribution of this time. It takes the same values as `hold`, and `wait_s` is its mean.
+    /// The default is an assumption.
     wait: Hold = Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", Hold::parse),
         Default("\"exp\"");
     /// Maximum number of people who wait to call the same server again. Further people do not call
