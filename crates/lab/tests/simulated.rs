@@ -125,6 +125,30 @@ fn a_crash_loses_waiting_messages_and_a_stall_delays_them() {
     assert_eq!(stalled.good + stalled.rejected, stalled.offered);
 }
 
+/// The work that comes during a stall waits for the processor after it. The emulated processor once
+/// had done this work when the stall ended.
+#[test]
+fn a_stalled_server_does_no_work() {
+    let p50_ms = |fault: &str| {
+        // The calls after the warm-up come 0.5 to 2 s after the end of the stall.
+        let text = format!(
+            "title = \"t\"\n[workload]\nload = 0.9\n\
+             [emulate]\nserve_us = {{ default = 0, invite = 6000 }}\n{fault}\
+             [schedule]\nwarm_up_s = 5\nmeasured_s = 1.5\nrepetitions = 1\n\
+             [[variant]]\noverload = {{ law = \"none\", queue = \"fifo\" }}\n"
+        );
+        let scenario = Scenario::parse(Path::new("s"), text.as_bytes());
+        let run = runs(&scenario.unwrap_or_else(|e| panic!("{e}")), Kind::Sim).remove(0);
+        let folder = tempfile::tempdir().unwrap();
+        let outcome = Simulated::new().run(&run, folder.path(), &AtomicBool::new(false)).unwrap();
+        outcome.set_up_delay.unwrap().p50_ms
+    };
+    let stalled = p50_ms("[[fault]]\nkind = \"stall\"\nat_s = 4\nfor_s = 0.5\n");
+    assert!(stalled > 100.0, "{stalled}");
+    let steady = p50_ms("");
+    assert!(steady < 100.0, "{steady}");
+}
+
 #[test]
 fn over_tcp_a_busy_server_makes_its_peers_wait_and_loses_nothing() {
     let over_tcp = |load: &str| {
@@ -298,7 +322,7 @@ fn policies_that_count_work_do_not_overload_the_slow_server() {
 fn servers_of_a_farm_have_pauses() {
     let pausing = farm("[farm]\nnodes = 2\npause_ms = 400\npause_every_s = 3\n", "tjsq");
     let longest = pausing.set_up_delay.unwrap().max_ms;
-    assert!((390.0..800.0).contains(&longest), "{longest}");
+    assert!(longest >= 390.0, "{longest}");
     let steady = farm("[farm]\nnodes = 2\n", "tjsq").set_up_delay.unwrap().max_ms;
     assert!(steady < 100.0, "{steady}");
 }

@@ -22,8 +22,8 @@ knobs! {
     SPEEDS "speeds": List<Real> =
         List { of: Real(0.01..=100.0), count_max: 63 }, Means("all servers have the speed 1");
     /// Duration of each pause of a server. During a pause the server gets no processor time, as
-    /// during garbage collection. A pause has the same effect as a `stall` in `[[fault]]`. 0: no
-    /// pauses.
+    /// during garbage collection. A pause has the same effect as a `stall` in `[[fault]]`. The
+    /// capacity and the load are computed without pauses. 0: no pauses.
     PAUSE_MS "pause_ms": Real = Real(0.0..=60_000.0), Default("0");
     /// Mean number of seconds from the end of a pause to the next pause of the same server. These
     /// times have an exponential distribution.

@@ -92,15 +92,15 @@ pub(in crate::scenario) static FAULT: Table = Table {
 
 knobs! {
     /// `crash`: `node` loses its state and starts again when the fault ends. `stall`: `node` gets
-    /// no processor time. If the costs of the node are emulated, the emulated processor continues
-    /// to work, and the node sends all results when the fault ends. `partition`: no packets pass
-    /// between `from` and `to`, in both directions. This kind needs both keys. `link`: the keys of
-    /// a `[[link]]`, such as `delay_ms` and `loss`, apply to packets from `from` to `to`.
-    /// `resolver`: a query for a host name is answered after `delay_ms` and a random time of up to
-    /// `jitter_ms`. `loss` is the share of queries that get no answer, and `fails` is the share of
-    /// queries that fail. In a scenario with a `resolver` fault, servers know their next hops by
-    /// host names. Each answer is valid for 10 s. Outside the time of the fault, queries are
-    /// answered at once.
+    /// no processor time. On real sockets, if the costs of the node are emulated, the emulated
+    /// processor continues to work, and the node sends all results when the fault ends.
+    /// `partition`: no packets pass between `from` and `to`, in both directions. This kind needs
+    /// both keys. `link`: the keys of a `[[link]]`, such as `delay_ms` and `loss`, apply to packets
+    /// from `from` to `to`. `resolver`: a query for a host name is answered after `delay_ms` and a
+    /// random time of up to `jitter_ms`. `loss` is the share of queries that get no answer, and
+    /// `fails` is the share of queries that fail. In a scenario with a `resolver` fault, servers
+    /// know their next hops by host names. Each answer is valid for 10 s. Outside the time of the
+    /// fault, queries are answered at once.
     KIND "kind": Choice<Kind> = Choice {
         words: &[
             ("crash", Kind::Crash),

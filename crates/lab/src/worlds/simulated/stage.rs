@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tidegate_agent::{Answerer, AnswererStats, Caller, CallerStats};
+use tidegate_emulate::HostSettings;
 use tidegate_proxy::Secret;
 use tidegate_server::Instruments;
 use tidegate_server::assembly::Assembly;
@@ -52,6 +53,8 @@ struct ServerNode {
     config: Config,
     pool: Pool,
     disturbance: Option<Disturbance>,
+    /// True if a fault of the run stalls the server.
+    stalls: bool,
     /// The counters of the current process, or `None` while the server is down.
     instruments: Option<Instruments>,
     /// The counts of the processes that have ended.
@@ -93,6 +96,7 @@ impl<'p> Stage<'p> {
             answerers.push(add(&mut network, at, answerer));
             network.tap_mut().name(at, names.len() + 1);
         }
+        let faults = run.faults();
         let mut servers = Vec::new();
         for (place, address) in addresses(SERVERS).take(names.len()).enumerate() {
             let mut server = ServerNode {
@@ -106,6 +110,7 @@ impl<'p> Stage<'p> {
                     .under_test
                     .then_some(conditions.disturbance)
                     .filter(|disturbance| *disturbance != Disturbance::NONE),
+                stalls: faults.iter().any(|fault| fault.what == Trouble::Stall { node: place }),
                 instruments: None,
                 past: NodeOutcome::new(names[place]),
                 lives: 0,
@@ -288,6 +293,12 @@ impl ServerNode {
         if let (Some(disturbance), Some(host)) = (self.disturbance, part.host()) {
             let host = disturbance.on(host, seed, self.place as u32);
             part = part.on(host);
+        }
+        if self.stalls
+            && let Some(host) = part.host().cloned()
+        {
+            // A stalled process does not catch up on the lost time.
+            part = part.on(HostSettings { catches_up: false, ..host });
         }
         Actor::Server(part.connected(self.pool.clone()))
     }
