@@ -162,6 +162,23 @@ fn forwarding_of_unadmitted_work_is_found() {
     }
 }
 
+/// The gate admits the INFOs of the noise too. They once made up for INVITEs that no gate had
+/// admitted.
+#[test]
+fn unadmitted_invites_are_found_beside_other_admitted_requests() {
+    let noise = "[[stranger]]\nto = 0\nattack = \"noise\"\n\
+                 rate_pps = 50.0\ncount = 300\nbegins_ms = 0\n";
+    let world = World::parse(&(world("transaction").to_toml() + noise)).unwrap();
+    let found = found_in(&world, |count, sent| {
+        if sent.starts_with("INVITE") && count.is_multiple_of(3) {
+            [";tag=", ";tag=a"].map(|tag| sent.replacen(";tag=", tag, 1)).to_vec()
+        } else {
+            vec![sent]
+        }
+    });
+    assert!(found.iter().any(|found| found == "limits"), "{found:?}");
+}
+
 #[test]
 fn a_bye_without_any_effect_is_found() {
     for mode in ["transaction", "stateless"] {

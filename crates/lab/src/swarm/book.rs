@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate_agent::{AnswererStats, CallerStats};
 use tidegate_balance::{Backend, BackendRegistry, State};
+use tidegate_control::Bucket;
 use tidegate_proxy::{Class, Counters, DropReason, Mode, Queueing, REPLIES};
 use tidegate_server::ShardCounters;
 use tidegate_server::assembly::Assembly;
@@ -186,7 +187,12 @@ impl Instruments {
             longest_queue: fill(longest.max().unwrap_or(0), limits.one_queue),
             // If work is decided at service, the proxy publishes its count a little later.
             admitted: limits.counts_at_once.then(|| {
-                sum(&|proxy| proxy.overload.flows.iter().map(|flow| flow.admitted.get()).sum())
+                sum(&|proxy| {
+                    // A re-INVITE may count as a session, other requests do not.
+                    let sessions = [Bucket::Session, Bucket::Priority];
+                    let flows = sessions.map(|bucket| &proxy.overload.flows[bucket as usize]);
+                    flows.iter().map(|flow| flow.admitted.get() - flow.stale.get()).sum()
+                })
             }),
             remembered: fill(sum(&|proxy| proxy.overload.remembered.get()), limits.remembered),
             backends: backends.iter().map(held).collect(),

@@ -120,8 +120,8 @@ pub struct ProxyBook {
     /// Largest number of messages that have waited in one queue of a shard at the same time, and
     /// the maximum number.
     pub longest_queue: Fill,
-    /// Number of new requests that the gate admitted, or `None` if the proxy cannot report this
-    /// number at every moment.
+    /// Number of INVITEs that the gate admitted, without those that it rejected later because they
+    /// had waited too long. `None` if the proxy cannot report this number at every moment.
     pub admitted: Option<u64>,
     /// Number of the gate's decisions that the proxy remembers for retransmissions, and the maximum
     /// number.

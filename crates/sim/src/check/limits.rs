@@ -15,9 +15,11 @@
 //!   time. So a call counts only during the time in which the proxy can know of it, and a BYE with
 //!   a wrong To-tag ends no call.
 //! - Every forwarded new INVITE was admitted: the number of forwarded INVITEs is at most the number
-//!   that the gate has counted. So they evaded neither the law nor the limits of sources. A gate
-//!   shows its count a moment later ([`SHOWN_WITHIN`]), so the INVITEs forwarded until one check
-//!   are compared with the count at the next check.
+//!   of INVITEs that the gate has counted. So they evaded neither the law nor the limits of
+//!   sources. A gate shows its count a moment later ([`SHOWN_WITHIN`]), so the INVITEs forwarded
+//!   until one check are compared with the count at the next check. An INVITE that was admitted but
+//!   not forwarded, because its caller cancelled it or the proxy had no back end for it, hides one
+//!   that was forwarded without admission.
 //!
 //! After a crash these rules are not asserted for calls from before the crash, because the
 //! restarted proxy has not counted them.
