@@ -24,11 +24,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use tidegate_sip::Method;
 use tidegate_world::Timestamp;
 
 use super::Findings;
 use super::recent::Recent;
-use super::seen::{Kind, Seen};
+use super::seen::{Kind, Seen, hash};
 use crate::node_id::NodeId;
 
 /// The checker's name.
@@ -47,10 +48,9 @@ struct Account {
     received: u64,
     /// Bytes sent to the address in addition to the responses that are always allowed.
     beyond: u64,
-    /// Branches of the requests received, as hashes.
-    requests: BTreeSet<u64>,
-    /// Number of responses sent, by status. All final responses count as 200.
-    responses: BTreeMap<u16, u64>,
+    /// Requests received, by [`identity`], with the number of responses sent to each, by status.
+    /// All final responses count as 200.
+    requests: BTreeMap<u64, BTreeMap<u16, u64>>,
     /// To-tags of the responses sent to this address, as hashes.
     tags: BTreeSet<u64>,
     has_proved: bool,
@@ -69,6 +69,14 @@ const TAGS_MAX: usize = 1024;
 /// more.
 const REQUESTS_MAX: usize = 1 << 16;
 
+/// Returns the identity that a request shares with its copies and its responses. The method is
+/// needed because a CANCEL has the branch of its INVITE. The other parts are needed because a
+/// branch without the magic cookie need not be unique (RFC 3261 §17.2.3).
+fn identity(seen: &Seen) -> u64 {
+    let from = seen.from_tag.unwrap_or_default().to_le_bytes();
+    hash(&[&seen.vias[0].to_le_bytes(), &seen.request().to_le_bytes(), &from])
+}
+
 impl Amplification {
     pub(super) fn on_delivered(
         &mut self,
@@ -80,8 +88,10 @@ impl Amplification {
         let Some(account) = self.accounts.entry(now, (to, from)) else { return };
         account.received += bytes as u64;
         let Some(seen) = seen else { return };
-        if seen.is_request() && account.requests.len() < REQUESTS_MAX {
-            account.requests.insert(seen.vias[0]);
+        // RFC 3261 §17: an ACK gets no response.
+        let gets_response = seen.is_request() && seen.method != Method::Ack;
+        if gets_response && account.requests.len() < REQUESTS_MAX {
+            account.requests.entry(identity(seen)).or_default();
         }
         let has_heard =
             seen.is_request() && seen.to_tag.is_some_and(|tag| account.tags.contains(&tag));
@@ -101,9 +111,12 @@ impl Amplification {
             Kind::Request => return,
         };
         let Some(account) = self.accounts.entry(seen.now, (seen.node, to)) else { return };
-        let count = account.responses.entry(status).or_default();
-        *count += 1;
-        if *count > times * account.requests.len() as u64 {
+        let is_allowed = account.requests.get_mut(&identity(seen)).is_some_and(|responses| {
+            let count = responses.entry(status).or_default();
+            *count += 1;
+            *count <= times
+        });
+        if !is_allowed {
             account.beyond += bytes as u64;
         }
         if let Some(tag) = seen.to_tag
@@ -128,5 +141,49 @@ impl Amplification {
 
     pub(super) fn unwatched(&self) -> u64 {
         self.accounts.unwatched()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Role;
+
+    const BYTES: usize = 400;
+
+    fn seen(start: &str, call: usize) -> Seen {
+        let role = Role::Proxy { stateful: true, bridges: false, sticky: true, roomy: true };
+        let text = format!(
+            "{start}\r\nVia: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK{call}\r\n\
+             From: <sip:a@b>;tag=1\r\nTo: <sip:c@d>\r\nCall-ID: {call}\r\n\
+             CSeq: 1 INVITE\r\n\r\n"
+        );
+        Seen::read(Timestamp::ZERO, NodeId::new(1), role, text.as_bytes()).unwrap()
+    }
+
+    /// Returns the number of findings if an address sends a hundred requests. `finals` returns the
+    /// number of final responses to a request.
+    fn found(finals: impl Fn(usize) -> usize) -> usize {
+        let address = "192.0.2.1:5060".parse().unwrap();
+        let (mut checker, mut found) = (Amplification::default(), Findings::default());
+        for call in 0..100 {
+            let request = seen("INVITE sip:c@d SIP/2.0", call);
+            checker.on_delivered(request.now, request.node, address, (BYTES, Some(&request)));
+        }
+        for call in 0..100 {
+            for _ in 0..finals(call) {
+                checker.on_sent(&seen("SIP/2.0 486 Busy", call), address, BYTES, &mut found);
+            }
+        }
+        found.kept.len()
+    }
+
+    /// The responses that other requests did not get once made up for those that one request got.
+    #[test]
+    fn each_request_allows_only_its_own_responses() {
+        assert_eq!(found(|_| 2), 0);
+        // 298 responses are beyond the allowed ones, which is less than three times the bytes.
+        assert_eq!(found(|call| if call == 0 { 300 } else { 0 }), 0);
+        assert_eq!(found(|call| if call == 0 { 400 } else { 0 }), 1);
     }
 }
