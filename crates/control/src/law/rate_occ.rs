@@ -1,4 +1,7 @@
-//! rate-occ: [OCC](super::occ) as in paper 002, with one share for all senders.
+//! rate-occ: [OCC](super::occ) as in paper 002.
+//!
+//! In the paper, all senders get the same share f. Here feedback divides the admitted load among
+//! the senders as `fairness` says, under this law too. By default, each sender gets an equal part.
 //!
 //! Signal, trip, recovery and cold start are those of OCC. This law decides every 0.2 s (the paper
 //! also uses 14 ms, with T_c = T_m), and aims at an occupancy of 0.85.
