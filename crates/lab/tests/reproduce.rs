@@ -406,6 +406,11 @@ fn wrong_claims_are_named_before_anything_runs() {
         ("goodput('none', load=2)", "godput('none', load=2)", "godput"),
         (
             "goodput('none', load=2)",
+            "goodput('none', load=2, from_s=1)",
+            "`goodput` applies to a whole run",
+        ),
+        (
+            "goodput('none', load=2)",
             "goodput('none', load=[])",
             "a list in the expression is empty",
         ),

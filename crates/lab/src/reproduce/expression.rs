@@ -97,6 +97,11 @@ fn environment(
         let function = move |state: &State<'_, '_>, variant: Value, named: Kwargs| {
             let mut values = Vec::new();
             let (needs, is_list) = asked(state, &variant, &named)?;
+            let is_part = matches!(measure.of, Of::Part(_));
+            if !is_part && needs.iter().any(|need| need.part != Part::default()) {
+                let text = format!("`{}` applies to a whole run", measure.name);
+                return Err(Error::new(ErrorKind::InvalidOperation, text));
+            }
             for need in &needs {
                 values.push(answer(measure, need)?);
             }

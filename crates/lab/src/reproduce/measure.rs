@@ -56,6 +56,11 @@ impl Default for Part {
 }
 
 impl Part {
+    /// Returns whether the part is not limited in time.
+    fn is_whole(&self) -> bool {
+        self.from_s == 0.0 && self.to_s == f64::INFINITY
+    }
+
     /// Returns the field that the named argument `name` of a measure sets. Returns `None` if the
     /// argument does not select a part of a run.
     pub(super) fn value_mut(&mut self, name: &str) -> Option<&mut f64> {
@@ -77,8 +82,14 @@ pub(super) static MEASURES: [Measure; 30] = [
         let bound_cps = capacity_cps * point.run.bound(point.outcome.offered_cps() / capacity_cps);
         part(point.outcome.goodput_cps(), bound_cps)
     }),
-    // Calls set up per second.
-    one("cps", |point| point.outcome.set_up as f64 / point.outcome.measured_s),
+    // Calls set up per second: those that came in the measured time, or those that were set up in a
+    // part of this time.
+    part_of("cps", |point, part| {
+        if part.is_whole() {
+            return point.outcome.set_up as f64 / point.outcome.measured_s;
+        }
+        of_sources(point, part, "set_up_cps").iter().sum()
+    }),
     // Mean time in ms from the first INVITE to the 200, of the calls in the measured time.
     one("delay_ms", |point| mean_ms(point, "/measured/set_up_delay")),
     // INVITEs retransmitted per INVITE first sent.

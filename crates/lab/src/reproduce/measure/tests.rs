@@ -24,11 +24,15 @@ fn points(folder: &Path, outcome: impl Fn(f64) -> Outcome) -> Vec<Point> {
 }
 
 fn measured(name: &str, points: &[Point]) -> f64 {
+    measured_in(name, points, Part::default())
+}
+
+fn measured_in(name: &str, points: &[Point], part: Part) -> f64 {
     let measure = MEASURES.iter().find(|measure| measure.name == name).unwrap();
     match measure.of {
         Of::One(of) => of(&points[0]),
         Of::All(of) => of(&points.iter().collect::<Vec<_>>()),
-        Of::Part(of) => of(&points[0], &Part { from_s: 10.0, to_s: 30.0, ..Part::default() }),
+        Of::Part(of) => of(&points[0], &part),
     }
 }
 
@@ -259,9 +263,29 @@ fn a_part_of_a_run_has_the_shares_of_its_sources() {
     let outcome = Outcome::default();
     let points = [Point { run, outcome, folder: folder.path().to_owned() }];
     // A call is six messages of 1 ms. The sample at 10 s covers the time before `from_s`.
-    assert!((measured("source_goodput", &points) - 15.0 * 0.006).abs() < 1e-9);
-    assert!((measured("jain", &points) - 0.9).abs() < 1e-9, "the third does not call");
-    assert!((measured("jain_success", &points) - 1.0).abs() < 1e-9);
+    let measured = |name| measured_in(name, &points, Part { from_s: 10.0, ..Part::default() });
+    assert!((measured("source_goodput") - 15.0 * 0.006).abs() < 1e-9);
+    assert!((measured("jain") - 0.9).abs() < 1e-9, "the third does not call");
+    assert!((measured("jain_success") - 1.0).abs() < 1e-9);
+}
+
+/// The mean over a run hides that no call is set up for a time.
+#[test]
+fn the_calls_per_second_of_a_part_of_a_run_are_those_of_its_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = "t_s,node,quantity,value\n".to_owned();
+    for (at, cps) in [(5, 60.0), (10, 30.0), (15, 0.0), (20, 0.0), (30, 9.0)] {
+        text += &format!("{at},callers-se,set_up_cps,{cps}\n");
+    }
+    fs::write(folder.path().join("timeline.csv"), text).unwrap();
+    let outcome = |_| Outcome { set_up: 500, measured_s: 25.0, ..Outcome::default() };
+    let points = points(folder.path(), outcome);
+    let within =
+        |from_s, to_s| measured_in("cps", &points, Part { from_s, to_s, ..Part::default() });
+    assert_eq!(within(0.0, 10.0), 45.0);
+    assert_eq!(within(10.0, 20.0), 0.0);
+    assert_eq!(measured("cps", &points), 20.0);
+    assert!(within(21.0, 29.0).is_nan());
 }
 
 #[test]
