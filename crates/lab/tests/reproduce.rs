@@ -394,6 +394,12 @@ fn wrong_claims_are_named_before_anything_runs() {
             "planted = { more = 0.9 }",
             "the rule also gives `reproduced` with the wrong numbers",
         ),
+        (
+            "planted = { more = 0.1 }",
+            "planted = [{ more = 0.1 }, { least = 0.3 }]",
+            "with the wrong numbers in `planted`: {\"least\": 0.3}",
+        ),
+        ("planted = { more = 0.1 }", "planted = []", "`planted` has no wrong numbers"),
         ("more > 0.2 and", "more > 0.7 and", "of the paper the rule gives `partly`"),
         ("paper = { more = 0.5, least", "paper = { least", "a number for each"),
         (

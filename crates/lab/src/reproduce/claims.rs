@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use tidegate_world::unit_enum;
 use toml::Table;
 
@@ -80,13 +80,30 @@ pub struct Claim {
     pub because: Option<String>,
     /// The values in the paper. The rule must give the verdict "reproduced" for these values.
     pub paper: BTreeMap<String, f64>,
-    /// Wrong values that replace some of the paper's values. The rule must not give the verdict
-    /// "reproduced" for the result.
-    pub planted: BTreeMap<String, f64>,
+    /// Sets of wrong values. Each set replaces some of the paper's values. The rule must not give
+    /// the verdict "reproduced" for any of the results. In the file, a single set is not in a list.
+    #[serde(deserialize_with = "one_or_several")]
+    pub planted: Vec<BTreeMap<String, f64>>,
     /// True if `--quick` runs the claim. This is possible if a short run with one seed gives the
     /// same verdict.
     #[serde(default)]
     pub quick: bool,
+}
+
+/// Reads one set of values, or a list of sets.
+fn one_or_several<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<BTreeMap<String, f64>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Sets {
+        One(BTreeMap<String, f64>),
+        Several(Vec<BTreeMap<String, f64>>),
+    }
+    Ok(match Sets::deserialize(deserializer)? {
+        Sets::One(set) => vec![set],
+        Sets::Several(sets) => sets,
+    })
 }
 
 /// A claim about real processor time, which a command other than `tidegate-lab reproduce` measures

@@ -137,14 +137,14 @@ pub(super) fn grade(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<G
     })
 }
 
-/// Checks that the rule of `claim` accepts the values of the paper, and rejects the wrong values in
-/// `planted`.
+/// Checks that the rule of `claim` accepts the values of the paper, and rejects each set of wrong
+/// values in `planted`.
 ///
 /// # Errors
 /// Returns a sentence that describes the wrong verdict of the rule.
 pub(super) fn check(claim: &Claim) -> Result<(), String> {
     let paper = claim.paper.iter().map(|(name, value)| (name.clone(), Range::only(*value)));
-    let mut values: BTreeMap<String, Range> = paper.collect();
+    let values: BTreeMap<String, Range> = paper.collect();
     if !values.keys().eq(claim.values.keys()) {
         return Err(format!("{}: `paper` must have a number for each of `values`", claim.id));
     }
@@ -156,21 +156,26 @@ pub(super) fn check(claim: &Claim) -> Result<(), String> {
             verdict.name()
         ));
     }
-    for (name, value) in &claim.planted {
-        let Some(planted) = values.get_mut(name) else {
+    if claim.planted.is_empty() {
+        return Err(format!("{}: `planted` has no wrong numbers", claim.id));
+    }
+    for set in &claim.planted {
+        let mut wrong = values.clone();
+        for (name, value) in set {
+            let Some(planted) = wrong.get_mut(name) else {
+                return Err(format!(
+                    "{}: `planted` has `{name}`, which is not one of `values`",
+                    claim.id
+                ));
+            };
+            *planted = Range::only(*value);
+        }
+        if grade(claim, &wrong)? == Grade::Reproduced {
             return Err(format!(
-                "{}: `planted` has `{name}`, which is not one of `values`",
+                "{}: the rule also gives `reproduced` with the wrong numbers in `planted`: {set:?}",
                 claim.id
             ));
-        };
-        *planted = Range::only(*value);
-    }
-    let verdict = grade(claim, &values)?;
-    if verdict == Grade::Reproduced {
-        return Err(format!(
-            "{}: the rule also gives `reproduced` with the wrong numbers in `planted`",
-            claim.id
-        ));
+        }
     }
     shown(claim, &values).map(|_| ())
 }
