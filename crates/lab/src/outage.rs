@@ -12,6 +12,9 @@ pub struct Outage {
     /// the calls of people who wait for an answer or to call again. It also includes the REGISTERs
     /// of devices whose last REGISTER failed or that lost their registration.
     pub backlog_s: f64,
+    /// The part of `backlog_s` that the calls take. Goodput can be back before the devices are
+    /// registered, so `backlog_s` may contain much more work than the goodput needs.
+    pub backlog_calls_s: f64,
     /// Seconds from the end of the trigger until the goodput has recovered, or `None` if it has not
     /// recovered at the end of the run. The goodput has recovered when, from then on, in every
     /// period of 5 s, the calls set up in time are at least 95 % of the first attempts or of the

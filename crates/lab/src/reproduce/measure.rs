@@ -14,8 +14,8 @@ const HANDLED: f64 = 0.9999;
 /// ignored, because the server has not settled.
 const SETTLED_S: f64 = 20.0;
 
-/// The value of the measures `recovered_s` and `recovery_of_limit` if the goodput does not recover.
-/// It is longer than any run, but finite, because a value of a claim must be finite. Texts show it
+/// The value of the measures `recovered_s` and `recovery_of_limit` if the goodput does not recover,
+/// and of `registered_s` if the devices do not stay registered. It is longer than any run, but finite, because a value of a claim must be finite. Texts show it
 /// as ∞.
 pub(super) const NEVER: f64 = 1e9;
 
@@ -73,7 +73,7 @@ impl Part {
     }
 }
 
-pub(super) static MEASURES: [Measure; 30] = [
+pub(super) static MEASURES: [Measure; 32] = [
     // Calls that count as goodput, as a part of the capacity.
     one("goodput", |point| point.outcome.goodput_cps() / point.run.capacity_cps()),
     // Goodput as a part of the highest possible goodput (the bound) at the load that was offered.
@@ -134,12 +134,16 @@ pub(super) static MEASURES: [Measure; 30] = [
     one("goodput_end", |point| outage(point, |outage| outage.goodput_end)),
     // Work that waits at the end of the trigger, in seconds of work at full capacity.
     one("backlog_s", |point| outage(point, |outage| outage.backlog_s)),
+    // The part of this work that the calls take.
+    one("backlog_calls_s", |point| outage(point, |outage| outage.backlog_calls_s)),
     // Seconds from the end of the trigger until goodput has recovered, the limit for this time, and
     // the time divided by the limit. Each run has its own limit, so a rule can only use the third
     // measure.
     one("recovered_s", |point| outage(point, |o| o.recovered_s.unwrap_or(NEVER))),
     one("recovery_limit_s", |point| outage(point, Outage::limit_s)),
     one("recovery_of_limit", |point| outage(point, recovery_of_limit)),
+    // Seconds from the end of the trigger until 99 % of the devices stay registered.
+    one("registered_s", |point| outage(point, registered_s)),
     // Devices that are registered at the end, as a part of all.
     one("registered_end", |point| outage(point, |o| o.registered_end.unwrap_or(f64::NAN))),
     // Emergency calls set up in time, as a part of those offered after the warm-up.
@@ -232,6 +236,15 @@ fn recovery_of_limit(outage: &Outage) -> f64 {
         (Some(0.0), _) => 0.0,
         (Some(time), limit) if limit > 0.0 => (time / limit).min(NEVER),
         (Some(_) | None, _) => NEVER,
+    }
+}
+
+/// Returns the time until the devices stay registered, or [`NEVER`] if they do not. Returns NaN if
+/// there are no devices.
+fn registered_s(outage: &Outage) -> f64 {
+    match outage.registered_end {
+        Some(_) => outage.registered_s.unwrap_or(NEVER),
+        None => f64::NAN,
     }
 }
 

@@ -45,12 +45,13 @@ pub(super) fn outage(run: &RunSpec, timeline: &Timeline, all: &CallerStats) -> O
     let register_s = cost::call(&conditions.emulate, &[Class::Register, Class::Final]);
     let register = register_s.as_secs_f64() / capacity.call.as_secs_f64();
     let lacking = devices.saturating_sub(at(&registered, ended));
-    let work = at(&backlog, ended) as f64 + lacking as f64 * register;
+    let calls = at(&backlog, ended) as f64;
     let after = |time: Duration| (time - ended).as_secs_f64();
     let enough = |reading: u64| reading as f64 >= REGISTERED * devices as f64;
     Some(Outage {
         trigger_ended_s: ended.as_secs_f64(),
-        backlog_s: work / capacity.cps,
+        backlog_s: (calls + lacking as f64 * register) / capacity.cps,
+        backlog_calls_s: calls / capacity.cps,
         recovered_s: good_from(&came, &good, capacity.cps, ended, end).map(after),
         registered_s: (devices > 0).then(|| since(&registered, ended, enough).map(after)).flatten(),
         goodput_end: part(&good, &came, end.saturating_sub(LAST), end),
@@ -151,6 +152,12 @@ mod tests {
     /// Returns a timeline in which 100 people come per second. `served` returns the number of them
     /// that are served in a second.
     fn timeline(served: impl Fn(usize) -> u64) -> Timeline {
+        timeline_with(served, |second| if second < 20 { 1000 } else { 2990 })
+    }
+
+    /// Returns the same timeline. `registered` returns the number of devices that are registered at
+    /// the end of a second.
+    fn timeline_with(served: impl Fn(usize) -> u64, registered: impl Fn(usize) -> u64) -> Timeline {
         let mut timeline = Timeline::new([], ["a"]);
         let mut in_time = 0;
         for second in 1..=60 {
@@ -160,7 +167,7 @@ mod tests {
                 in_time,
                 redialing: 40,
                 unanswered: 10,
-                registered: if second < 20 { 1000 } else { 2990 },
+                registered: registered(second),
                 ..CallersReading::default()
             };
             timeline.callers(0, s(second as f64), reading);
@@ -193,6 +200,7 @@ mod tests {
         let found = outage_of(&bad_until(30));
         // 50 calls of 6 ms and 2,000 REGISTERs of 2 ms are waiting.
         assert!((found.backlog_s - 4.3).abs() < 1e-9, "{found:?}");
+        assert!((found.backlog_calls_s - 0.3).abs() < 1e-9, "{found:?}");
         assert!((found.limit_s() - 4.73).abs() < 1e-9);
         assert_eq!((found.trigger_ended_s, found.recovered_s), (10.0, Some(20.0)));
         assert_eq!(found.registered_s, Some(10.0));
@@ -207,6 +215,15 @@ mod tests {
         // The load ends before a whole window after the end of the trigger.
         let late = run(&DEVICES.replace("lost_at_s = 8", "lost_at_s = 55"));
         assert_eq!(outage(&late, &timeline(|_| 0), &stats()).unwrap().recovered_s, None);
+    }
+
+    /// Calls need no registration here. So goodput alone does not show that the servers register no
+    /// device.
+    #[test]
+    fn devices_that_stay_unregistered_have_not_recovered() {
+        let found = outage(&run(DEVICES), &timeline_with(|_| 100, |_| 1000), &stats()).unwrap();
+        assert_eq!((found.recovered_s, found.registered_s), (Some(0.0), None));
+        assert!((found.registered_end.unwrap() - 1000.0 / 3000.0).abs() < 1e-9);
     }
 
     #[test]

@@ -87,6 +87,7 @@ fn the_figures_of_an_outage_are_read() {
     let outage = Outage {
         trigger_ended_s: 3.0,
         backlog_s: 10.0,
+        backlog_calls_s: 4.0,
         recovered_s: None,
         goodput_end: 0.25,
         registered_end: Some(0.5),
@@ -107,9 +108,11 @@ fn the_figures_of_an_outage_are_read() {
         ("redial_part", 0.25),
         ("goodput_end", 0.25),
         ("backlog_s", 10.0),
+        ("backlog_calls_s", 4.0),
         ("recovered_s", NEVER),
         ("recovery_limit_s", 11.0),
         ("recovery_of_limit", NEVER),
+        ("registered_s", NEVER),
         ("registered_end", 0.5),
         ("emergency_served", 0.75),
     ] {
@@ -153,6 +156,7 @@ fn a_part_of_nothing_has_no_value() {
     for name in [
         "emergency_served",
         "registered_end",
+        "registered_s",
         "set_up_part",
         "completed_part",
         "reached",
