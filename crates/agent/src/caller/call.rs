@@ -160,7 +160,7 @@ impl Call {
     /// before.
     //
     // RFC 3261 §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be
-    // sent". This rule holds for the user agent. A person who hears nothing hangs up all the same,
+    // sent". This rule holds for the user agent. A person who hears nothing hangs up nevertheless,
     // and the INVITE transaction of the user agent goes on until its end.
     pub fn hang_up(&mut self, now: Timestamp) -> Option<Person> {
         if self.is_served || self.has_hung_up || self.is_patient(now) {
