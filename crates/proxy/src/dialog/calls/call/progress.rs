@@ -69,7 +69,7 @@ impl Call {
             let lease = picker.transaction_lease(now, backend, work_of(transaction.method));
             self.begin(now, transaction, evidence, Some(lease));
         }
-        self.touch(now, transaction, evidence, idle_max);
+        self.touch(now, transaction, evidence, true, idle_max);
     }
 
     /// Records a request that the back end of the call has sent.
@@ -89,7 +89,7 @@ impl Call {
             }
             self.begin(now, transaction, evidence, None);
         }
-        self.touch(now, transaction, evidence, idle_max);
+        self.touch(now, transaction, evidence, false, idle_max);
     }
 
     /// Returns whether a request is an INVITE that begins to set up the call. The request must not
@@ -290,6 +290,7 @@ impl Call {
         now: Timestamp,
         transaction: Transaction,
         evidence: Evidence,
+        is_toward_backend: bool,
         idle_max: Duration,
     ) {
         let is_within = evidence.dialog != 0;
@@ -301,7 +302,7 @@ impl Call {
                 // RFC 3261 §15.1.1: a UA that sends a BYE considers the session ended, answered or
                 // not. Later messages do not prolong the call.
                 Method::Bye if self.has_ended(transaction) => {}
-                Method::Bye => self.on_bye(transaction, evidence.dialog),
+                Method::Bye => self.on_bye(transaction, evidence.dialog, is_toward_backend),
                 Method::Ack => {
                     self.is_acknowledged = true;
                     self.ack_due = Timestamp::NEVER;
@@ -330,13 +331,14 @@ impl Call {
     /// and answers with 481 (RFC 3261 §12.2.2), while its call goes on. So if the back end of a
     /// counted call is sent a BYE in the name of the callee, only a 2xx ends the call. Such a BYE
     /// is correct if the call leads from the back end through this proxy to the callee.
-    fn on_bye(&mut self, transaction: Transaction, dialog: u32) {
+    fn on_bye(&mut self, transaction: Transaction, dialog: u32, is_toward_backend: bool) {
         let Some(recorded) = self.dialogs.recorded(dialog) else { return };
-        let mut open = self.open.iter_mut();
-        let Some(open) = open.find(|open| open.transaction == transaction) else { return };
-        open.dialog = recorded;
-        open.is_reversed = recorded != dialog && open.lease.is_some() && self.counted.is_some();
-        if !open.is_reversed {
+        let is_reversed = recorded != dialog && is_toward_backend && self.counted.is_some();
+        // The BYE is not recorded if too many transactions are open.
+        if let Some(open) = self.open.iter_mut().find(|open| open.transaction == transaction) {
+            (open.dialog, open.is_reversed) = (recorded, is_reversed);
+        }
+        if !is_reversed {
             self.dialogs.on_bye(recorded);
         }
     }

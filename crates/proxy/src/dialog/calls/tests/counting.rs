@@ -184,6 +184,20 @@ fn every_ending_releases_the_counts() {
     assert_eq!(t.counts(), (1, 0, 0));
 }
 
+// RFC 3261 §15.1.1: the party that sends a BYE considers the session terminated.
+#[test]
+fn a_bye_beside_many_open_transactions_ends_the_call() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    for cseq in 2..6 {
+        t.request(call, Method::Info, cseq);
+    }
+    t.bye(call, 9, DIALOG);
+    t.response(call, Method::Bye, 9, 200);
+    t.pass(TRANSACTION_MAX);
+    assert_eq!(t.counts(), (0, 0, 0));
+}
+
 // RFC 3261 §21.3: a redirection establishes no call.
 #[test]
 fn a_redirected_call_is_over() {
