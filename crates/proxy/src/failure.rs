@@ -30,6 +30,7 @@ use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
 use crate::transaction::branches::branch_of;
+use crate::transport::addresses::Origin;
 
 /// Proof that a datagram of ours was not delivered, found in the report of the failure.
 enum Proof {
@@ -151,7 +152,8 @@ fn on_stream_failed(
         // The end of an idle connection says nothing about the peer. Requests that wait for a
         // response on the connection go to another target.
         None if failure.quote.is_empty() => {
-            peers.record_ended(now, &failure.flow, at_address.is_some())
+            let is_stranger = snapshot.addresses.origin(&failure.flow) == Origin::Stranger;
+            peers.record_ended(now, &failure.flow, at_address.is_some(), is_stranger)
         }
         None => {
             if let Some(shard) = shard_of(snapshot, failure) {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tidegate_world::{Flow, Timestamp, Transport};
+use tidegate_world::{ConnectionId, Flow, Timestamp, Transport};
 
 use crate::keys::Keys;
 use crate::shares::hash_of;
@@ -75,15 +75,23 @@ impl Peers {
         transport: Transport,
         address: SocketAddr,
     ) {
-        self.unreachable.record(now, &Target::new(transport, address));
+        self.unreachable.record(now, &Target::new(transport, address), true);
     }
 
-    /// Records that the connection of `flow` with a peer has ended.
-    pub(crate) fn record_ended(&mut self, now: Timestamp, flow: &Flow, is_backend: bool) {
+    /// Records that the connection of `flow` with a peer has ended. A request that names no
+    /// connection uses one that the peer has opened only if the peer is a stranger.
+    pub(crate) fn record_ended(
+        &mut self,
+        now: Timestamp,
+        flow: &Flow,
+        is_backend: bool,
+        is_stranger: bool,
+    ) {
         let Flow { transport, remote, connection, .. } = *flow;
         let target = Target { connection, ..Target::new(transport, remote) };
+        let is_opened = connection.is_none_or(ConnectionId::is_opened);
         let ended = if is_backend { &mut self.ended_backends } else { &mut self.ended };
-        ended.record(now, &target);
+        ended.record(now, &target, is_opened || is_stranger);
         self.connected.targets.retain(|(known, _)| !known.is_at(transport, remote));
     }
 
@@ -268,10 +276,27 @@ mod tests {
         let local = ([192, 0, 2, 9], 5060).into();
         let connection = ConnectionId::new(3);
         let flow = Flow { transport: Transport::Tcp, local, remote, connection };
-        peers.record_ended(now, &flow, true);
+        peers.record_ended(now, &flow, true, false);
         let tcp = Target { transport: Transport::Tcp, ..target(1) };
         assert!(peers.is_unreachable(&tcp, now), "for the requests that were sent on it");
         assert!(peers.is_unreachable(&Target { connection, ..target(2) }, now));
         assert!(!peers.is_unreachable_within(now, &tcp, Duration::from_secs(60)));
+    }
+
+    /// An SBC may connect from the port at which it listens, and a request to it leaves on another
+    /// connection.
+    #[test]
+    fn the_end_of_an_accepted_connection_ends_only_requests_of_strangers_by_its_address() {
+        for is_stranger in [false, true] {
+            let mut peers = Peers::default();
+            let (now, remote) = (Timestamp::ZERO, target(1).address);
+            let local = ([192, 0, 2, 9], 5060).into();
+            let connection = ConnectionId::new(2);
+            let flow = Flow { transport: Transport::Tcp, local, remote, connection };
+            peers.record_ended(now, &flow, false, is_stranger);
+            let tcp = Target { transport: Transport::Tcp, ..target(1) };
+            assert_eq!(peers.is_unreachable(&tcp, now), is_stranger);
+            assert!(peers.is_unreachable(&Target { connection, ..tcp }, now));
+        }
     }
 }

@@ -37,14 +37,16 @@ pub(super) struct Ended {
 
 impl Ended {
     /// Records that the connection of `target` to its address has ended or, if `target` names no
-    /// connection, that its address cannot be reached.
-    pub(super) fn record(&mut self, now: Timestamp, target: &Target) {
+    /// connection, that its address cannot be reached. `is_by_address` is true if a request whose
+    /// target names no connection may use this one.
+    pub(super) fn record(&mut self, now: Timestamp, target: &Target, is_by_address: bool) {
         let Target { connection, transport, address, .. } = *target;
         if let Some(id) = connection {
             self.insert(now, Place::Connection(id));
         }
-        // A request whose target names no connection may use any connection to its address.
-        self.insert(now, Place::Address(transport, address));
+        if is_by_address {
+            self.insert(now, Place::Address(transport, address));
+        }
     }
 
     fn insert(&mut self, now: Timestamp, place: Place) {
@@ -95,7 +97,7 @@ mod tests {
     fn an_end_is_found_by_its_connection_and_by_its_address() {
         let mut ended = Ended::default();
         for number in [2, 3] {
-            ended.record(at(10), &on(number));
+            ended.record(at(10), &on(number), true);
             assert!(ended.holds(&on(number), at(10)), "{number}");
             assert!(!ended.holds(&on(number), at(11)), "the end was before the request");
             let elsewhere = Target { address: on(7).address, ..on(number) };
@@ -108,7 +110,7 @@ mod tests {
         }
         assert!(!ended.holds(&on(4), at(0)));
         // A connection with the same id has ended again.
-        ended.record(at(20), &on(2));
+        ended.record(at(20), &on(2), true);
         assert!(ended.holds(&on(2), at(20)));
     }
 
@@ -117,18 +119,18 @@ mod tests {
     #[test]
     fn an_end_is_remembered_for_a_minute_among_many_others() {
         let mut ended = Ended::default();
-        ended.record(at(0), &on(2));
+        ended.record(at(0), &on(2), true);
         for number in 2..ENDS {
-            ended.record(at(30_000), &on(2 * number));
+            ended.record(at(30_000), &on(2 * number), true);
         }
         assert!(ended.holds(&on(2), at(0)), "as many as a shard remembers");
         assert_eq!(ended.order.len(), ENDED_MAX - 2);
-        ended.record(at(60_000), &on(2 * ENDS));
+        ended.record(at(60_000), &on(2 * ENDS), true);
         assert!(ended.holds(&on(2), at(0)));
-        ended.record(at(60_001), &on(2 * ENDS + 2));
+        ended.record(at(60_001), &on(2 * ENDS + 2), true);
         assert!(!ended.holds(&on(2), at(0)) && ended.holds(&on(4), at(0)));
         // The rest is forgotten with the next end.
-        ended.record(at(130_000), &on(6));
+        ended.record(at(130_000), &on(6), true);
         assert_eq!((ended.order.len(), ended.ends.len()), (2, 2));
     }
 
@@ -136,13 +138,13 @@ mod tests {
     fn many_ends_at_one_place_do_not_replace_others() {
         const LAST: u64 = ENDED_MAX as u64;
         let mut ended = Ended::default();
-        ended.record(at(0), &on(2));
+        ended.record(at(0), &on(2), true);
         for ms in 1..=LAST {
-            ended.record(at(ms), &on(4));
+            ended.record(at(ms), &on(4), true);
         }
         assert!(ended.holds(&on(2), at(0)) && ended.holds(&on(4), at(LAST)));
         // The last end at a place counts, and not the first.
-        ended.record(at(60_002), &on(6));
+        ended.record(at(60_002), &on(6), true);
         assert!(!ended.holds(&on(2), at(0)) && ended.holds(&on(4), at(LAST)));
         assert_eq!((ended.order.len(), ended.ends.len()), (4, 4));
     }
@@ -151,7 +153,7 @@ mod tests {
     fn the_number_of_remembered_ends_is_limited() {
         let mut ended = Ended::default();
         for number in 1..=ENDS + 10 {
-            ended.record(at(0), &on(2 * number));
+            ended.record(at(0), &on(2 * number), true);
         }
         assert_eq!((ended.order.len(), ended.ends.len()), (ENDED_MAX, ENDED_MAX));
         assert!(!ended.holds(&on(20), at(0)) && ended.holds(&on(22), at(0)));
