@@ -74,9 +74,10 @@ impl<'a> Step<'a> {
 pub(crate) enum SourceEvidence {
     #[default]
     Nothing,
-    /// The message claimed to belong to a call or transaction that does not exist, or exceeds the
-    /// rate of its call.
+    /// The message claimed to belong to a call or transaction that does not exist.
     Stray,
+    /// The message exceeds the rate of its call, or the number of copies of a request.
+    Floods,
     /// The sender receives the messages sent to its address, because its message contains a value
     /// that was only in such a message.
     Receives,

@@ -185,7 +185,10 @@ impl Ingress {
         match shown {
             SourceEvidence::Nothing => {}
             SourceEvidence::Receives => self.source_policy.prove(now, flow.remote.ip()),
-            SourceEvidence::Stray if is_unverified => {}
+            SourceEvidence::Stray | SourceEvidence::Floods if is_unverified => {}
+            SourceEvidence::Floods => {
+                self.source_policy.on_message(now, flow, &view.snapshot.addresses);
+            }
             SourceEvidence::Stray => {
                 self.on_stray(now, flow, view);
             }

@@ -77,9 +77,9 @@ impl View<'_> {
         }
     }
 
-    /// Returns the relation of a scanned request with these hashes to the calls and transactions of this
-    /// proxy. A request that repeats one that waits for an answer from the DNS or a store is known
-    /// too.
+    /// Returns the relation of a scanned request with these hashes to the calls and transactions of
+    /// this proxy. A copy of a request that waits for an answer from the DNS or a store is not known.
+    /// The gate recognizes it.
     pub(crate) fn standing(
         &self,
         now: Timestamp,
@@ -90,13 +90,10 @@ impl View<'_> {
     ) -> Standing {
         let RequestHashes { identity, call: fingerprint } = *hashes;
         let (keys, bytes) = (&self.snapshot.keys, &received.bytes);
-        if let Some(key) = identity.map(|identity| Key::new(identity, method)) {
-            if let Some(is_flooded) = self.transactions.is_flooded(key) {
-                return Standing::of_known(is_flooded);
-            }
-            if self.parked.is_known(now, key) {
-                return Standing::Known;
-            }
+        if let Some(identity) = identity
+            && let Some(is_flooded) = self.transactions.is_flooded(Key::new(identity, method))
+        {
+            return Standing::of_known(is_flooded);
         }
         let of_call = |call: &Call| Standing::of_known(call.floods(now));
         if scan.to_tag.is_none() {
@@ -186,30 +183,39 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether a message belongs to a known call or transaction.
+    /// Returns whether a message belongs to a known call or transaction that is not flooded.
     pub(crate) fn verifies(&self, now: Timestamp, received: &Received) -> bool {
+        self.standing_of(now, received) == Standing::Known
+    }
+
+    /// Returns the relation of a message to the calls and transactions of this proxy.
+    pub(crate) fn standing_of(&self, now: Timestamp, received: &Received) -> Standing {
         match glance(&received.bytes) {
-            Ok(ScanStart::Response { .. }) => self.verifies_response(received),
-            Ok(ScanStart::Request { method, .. }) => scan(&received.bytes)
-                .is_ok_and(|scan| self.verifies_request(now, method, &scan, received)),
-            Err(_) => false,
+            Ok(ScanStart::Response { .. }) if self.verifies_response(received) => Standing::Known,
+            Ok(ScanStart::Request { method, .. }) if let Ok(scan) = scan(&received.bytes) => {
+                self.standing_of_request(now, method, &scan, received)
+            }
+            _ => Standing::Unknown,
         }
     }
 
-    fn verifies_request(
+    fn standing_of_request(
         &self,
         now: Timestamp,
         method: Method,
         scan: &Scan<'_>,
         received: &Received,
-    ) -> bool {
+    ) -> Standing {
         let hashes = self.hashes(method, scan);
-        let standing = match method {
-            Method::Cancel if self.has_served(now, &hashes) => Standing::Known,
-            Method::Cancel => self.standing_by_route(now, received, (scan.call_id, hashes.call)),
-            _ => self.standing(now, method, scan, &hashes, received),
-        };
-        standing == Standing::Known
+        if method != Method::Cancel {
+            return self.standing(now, method, scan, &hashes, received);
+        }
+        let is_flooded = |identity| self.transactions.is_flooded(Key::cancelled(identity));
+        match hashes.identity.and_then(is_flooded) {
+            Some(is_flooded) => Standing::of_known(is_flooded),
+            None if self.has_served(now, &hashes) => Standing::Known,
+            None => self.standing_by_route(now, received, (scan.call_id, hashes.call)),
+        }
     }
 
     /// Returns whether a response answers a request that this proxy has sent. A proxy accepts a

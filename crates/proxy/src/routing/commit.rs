@@ -59,7 +59,10 @@ pub(crate) fn commit(
         step.peers.verify(step.now, &step.snapshot.keys, &received.flow);
     }
     if is_rated && !take_rate(step, request, &known, number) {
-        step.shown = SourceEvidence::Stray;
+        // The gate has counted a copy of new work already.
+        if !request.is_again {
+            step.shown = SourceEvidence::Floods;
+        }
         return Err(Rejection::Drop(DropReason::CallFlood));
     }
     let Known { call, evidence, .. } = known;
@@ -208,15 +211,15 @@ fn check_outside(
 
 /// Counts a request against the rate limit of its call. `number` identifies a call that is not in
 /// the call table. Returns whether the request may pass. The limit applies to in-dialog requests
-/// and to further copies of the INVITE, because a call could otherwise be used to bypass the limits
+/// and to copies of earlier requests, because a call could otherwise be used to bypass the limits
 /// on new work. In calls with transactions, retransmissions do not reach this function.
 fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known, number: u64) -> bool {
     let calls = &mut step.routing.calls;
     // A source that knows only the Call-ID must not use up the rate of the call.
     let call = known.call.filter(|_| !known.is_stray).unwrap_or(CallRef::NONE);
-    let Request { identity, method, .. } = *request;
-    let is_repeated =
-        method != Method::Ack && calls.is_repeated(call, Transaction { identity, method });
+    let Request { identity, method, is_again, .. } = *request;
+    let is_repeated = is_again
+        || method != Method::Ack && calls.is_repeated(call, Transaction { identity, method });
     let price = if is_repeated { Price::Retransmission } else { Price::Request };
     calls.take_rate(step.now, call, number, price)
 }

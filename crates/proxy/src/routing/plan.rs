@@ -17,7 +17,9 @@ use std::sync::Arc;
 use tidegate_sip::{Method, Scheme};
 use tidegate_world::{Received, Timestamp};
 
-use self::peer_flow::{contact_by_udp, leads_nowhere, needs_flow, on_flow, peer_of_sender};
+use self::peer_flow::{
+    contact_by_udp, leads_nowhere, needs_flow, on_connection, on_flow, peer_of_sender,
+};
 use self::sender::{check_flow, origin_of_sender, proves_receipt};
 use crate::dialog::CallRef;
 use crate::dialog::evidence::Known;
@@ -145,7 +147,8 @@ pub(crate) fn plan<'a>(
     let input =
         PlanInput { now, snapshot, state, received, request, routes, origin, is_removed, is_ours };
     if !input.is_outward(call) && !forks_anew(snapshot, state, &input.routes, &plan.known) {
-        let is_decided = is_new && (call.is_none() || *method != Method::Invite);
+        let is_decided =
+            is_new && (call.is_none() || *method != Method::Invite) && !request.is_again;
         let token = input.routes.token;
         plan.is_rated = (call.is_some() || token.is_some()) && !is_decided;
         if plan.is_rated && (call.is_none() || plan.known.is_stray) {
@@ -230,7 +233,7 @@ fn destination_of<'a>(
     Ok(match (&routes.next, origin) {
         // A host name in this Route means the other party of the dialog, so no query is needed.
         (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
-            Destination::Target(snapshot.target_of(&peer)?, *is_strict)
+            Destination::Target(on_connection(snapshot, &request.uri, &peer)?, *is_strict)
         }
         // RFC 5626 §5.3.1: the request is forwarded "over the 'logical flow' identified by the flow
         // token". The party at the other end of the flow wrote this Route, so it can send the
@@ -239,7 +242,7 @@ fn destination_of<'a>(
             if let Some(peer) = peer
                 && (peer.is_registered || leads_nowhere(target.address, &peer)) =>
         {
-            Destination::Target(snapshot.target_of(&peer)?, *is_strict)
+            Destination::Target(on_connection(snapshot, &request.uri, &peer)?, *is_strict)
         }
         (Next::None, _)
             if let Some(peer) = peer

@@ -9,7 +9,8 @@ use tidegate_world::Received;
 
 use crate::dialog::{Call, Transaction};
 use crate::message::request::Request;
-use crate::step::Step;
+use crate::rejection::DropReason;
+use crate::step::{SourceEvidence, Step};
 use crate::transaction::Transactions;
 use crate::transaction::cancel::cancel_request;
 use crate::transaction::context::Context;
@@ -29,6 +30,16 @@ pub(crate) fn try_match(
     };
     let Some(handle) = found else { return false };
     step.routing.tiering.note(Tier::Stateful);
+    if matches!(request.method, Method::Ack | Method::Cancel)
+        && let Some(context) = table.get_mut(handle)
+    {
+        context.budget.on_request(received.bytes.len(), true);
+        if context.budget.is_flooded() {
+            step.counters().dropped(DropReason::CallFlood).add(1);
+            step.shown = SourceEvidence::Floods;
+            return true;
+        }
+    }
     match request.method {
         Method::Ack => acknowledge(step, table, handle, received, request),
         Method::Cancel => {

@@ -3,9 +3,11 @@
 /// Number of final responses that may be sent for each request even if the budget is used up.
 const FINALS: u8 = 2;
 
-/// Maximum number of copies of a request that are served. RFC 3261 §17.1.2.2: a client sends at most
-/// eleven in 64·T1. The network may duplicate some of them.
-const COPIES_MAX: u8 = 16;
+/// Maximum number of copies of a request that are served, with the CANCELs and the ACKs of an INVITE.
+/// RFC 3261 §17.1.1.2 and §17.1.2.2: a client sends an INVITE at most seven times, and a CANCEL
+/// eleven times. §17.2.1: it acknowledges at most eleven copies of a rejection. The network may
+/// duplicate some of these messages.
+const COPIES_MAX: u8 = 32;
 
 /// The bytes received and sent for a transaction, or for a call that is served without
 /// transactions.

@@ -183,8 +183,21 @@ fn more_copies_of_a_request_than_a_client_sends_are_dropped() {
         }
         let dropped = s.counters.dropped(DropReason::CallFlood).get();
         // Without transactions the copies of all requests of a call are limited together.
-        assert_eq!(dropped, if mode == Mode::Stateless { 1000 - 360 } else { 1000 - 16 });
+        assert_eq!(dropped, if mode == Mode::Stateless { 1000 - 360 } else { 1000 - 32 });
     }
+}
+
+#[test]
+fn without_transactions_copies_of_a_single_request_are_limited_too() {
+    let mut s = alone(Mode::Stateless, rate(1.0));
+    let text = |to: u32| {
+        request("MESSAGE", "sip:bob@192.0.2.1", "a", 1, "")
+            .replace("To: <sip:bob", &format!("To: <sip:b{to}"))
+    };
+    let first = forwarded(s.send(CALLER, &text(0))).unwrap();
+    s.send(BACKEND_A, &first.answer("200 OK"));
+    let passed = (0..1000).filter(|&to| forwarded(s.send(CALLER, &text(to))).is_some()).count();
+    assert_eq!(passed, 360);
 }
 
 // RFC 3261 §8.2.2.2: "The same request has arrived at the UAS more than once, following different

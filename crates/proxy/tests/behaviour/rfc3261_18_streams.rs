@@ -239,15 +239,18 @@ fn the_end_of_another_connection_to_a_party_ends_the_request_on_it() {
 /// The party must not be behind a NAT, and must not have asked for the use of its connection.
 #[test]
 fn a_request_to_any_other_party_without_its_connection_gets_430() {
-    for (via, contact) in [
-        ("198.51.100.7:5060", "sip:gw@198.51.100.7:5070;transport=tcp;ob"),
-        ("192.168.1.2:5060", "sip:gw@198.51.100.7:5070;transport=tcp"),
-        ("192.168.1.2:5060", "sip:gw@203.0.113.5:5070;transport=tcp"),
+    let asked = "sip:gw@198.51.100.7:5070;transport=tcp;ob";
+    for (via, contact, next) in [
+        ("198.51.100.7:5060", asked, ""),
+        ("198.51.100.7:5060", asked, ", <sip:gw.example.com;lr>"),
+        ("192.168.1.2:5060", "sip:gw@198.51.100.7:5070;transport=tcp", ""),
+        ("192.168.1.2:5060", "sip:gw@203.0.113.5:5070;transport=tcp", ""),
     ] {
         let mut scene = tcp_scene();
         let (backend, bye) = without_connection(&mut scene, via, contact);
+        let bye = bye.replace("\r\nFrom:", &format!("{next}\r\nFrom:"));
         let sent = scene.send(backend, &bye);
-        assert_eq!(number_of(only(sent, "SIP/2.0 430").0), 1, "{via} {contact}");
+        assert_eq!(number_of(only(sent, "SIP/2.0 430").0), 1, "{via} {contact} {next}");
         assert!(scene.streams.poll_connect().is_none(), "{via} {contact}");
     }
 }

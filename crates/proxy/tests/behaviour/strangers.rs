@@ -197,18 +197,31 @@ fn the_source_of_a_flood_of_any_kind_is_banned() {
 #[test]
 fn the_source_of_a_flood_within_a_transaction_or_a_call_is_banned() {
     let copy = |_| request("MESSAGE", BOB, "m", 1, "");
+    let cancel = |_| request("CANCEL", BOB, "b", 1, "");
+    let acknowledge = |_| request("ACK", BOB, "c", 1, "Totag\r\n");
     let within = |method: &'static str| move |cseq| request(method, BOB, "a", cseq, "Totag\r\n");
     for (kind, flood) in [
         ("copies", &copy as &dyn Fn(u32) -> String),
+        ("CANCEL", &cancel),
+        ("ACK to a rejection", &acknowledge),
         ("INFO", &within("INFO")),
         ("re-INVITE", &within("INVITE")),
         ("BYE", &within("BYE")),
     ] {
-        let (mut script, _) = in_call(flood_limit);
+        let mut script = Script::with(Policy::Rr, |settings| {
+            flood_limit(settings);
+            settings.pools[0].mode = Mode::Transaction;
+        });
+        crate::limited::call(&mut script, "a").unwrap();
+        script.send(CALLER, &invite("b"));
+        let rejected = script.send(CALLER, &invite("c")).pop().unwrap();
+        script.send(&rejected.to.to_string(), &rejected.answer("486 Busy Here"));
         for number in 0..1000 {
             script.send(CALLER, &flood(10 + number));
         }
-        assert!(script.counters.dropped(DropReason::Banned).get() >= 600, "{kind}");
+        let banned = script.counters.dropped(DropReason::Banned).get();
+        assert!(banned >= 600, "{kind}: {banned}");
+        assert_eq!(script.counters.strays.get(), 0, "{kind}");
     }
 }
 

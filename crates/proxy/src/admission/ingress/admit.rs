@@ -14,7 +14,7 @@ use crate::admission::decision::{Decided, Decision, Read};
 use crate::admission::headroom::{headroom, record_reserve_kept};
 use crate::admission::kernel_shed::is_droppable;
 use crate::admission::reject::RejectedRequest;
-use crate::admission::view::View;
+use crate::admission::view::{Standing, View};
 use crate::admission::waiting::{QueueClass, Waiting};
 use crate::message::challenge::has_credentials;
 use crate::message::class::Class;
@@ -100,7 +100,13 @@ impl Ingress {
         let outline = outline.as_ref();
         let arrival = Arrival { now, received: &received, reading: &reading, outline, view };
         let mut is_new_droppable = false;
-        let is_unverified = bucket.is_none() && self.is_unverified(&arrival);
+        let standing =
+            if bucket.is_none() { self.early_standing(&arrival) } else { Standing::Known };
+        if standing == Standing::Floods {
+            let why = self.on_dropped(now, &received, DropReason::CallFlood, view);
+            return decided(Decision::Drop(why));
+        }
+        let is_unverified = standing == Standing::Unknown;
         if is_unverified && self.on_stray(now, &received.flow, view) {
             return decided(Decision::Drop(DropReason::Banned));
         }
@@ -347,16 +353,18 @@ impl Ingress {
         }
     }
 
-    /// Returns whether a message that claims to belong to a call or transaction was found to belong
-    /// to none. The message is checked only during a flood of such messages, and only if messages
-    /// are queued by class. Otherwise returns `false`.
+    /// Returns the relation of a message to the call or transaction that it claims to belong to. The
+    /// message is checked only during a flood of messages that belong to none, and only if messages
+    /// are queued by class. Otherwise it counts as known.
     #[inline(always)]
-    fn is_unverified(&self, arrival: &Arrival<'_>) -> bool {
+    fn early_standing(&self, arrival: &Arrival<'_>) -> Standing {
         let Arrival { now, received, reading, view, .. } = *arrival;
         let waits_with_invite = |invite| self.queues.has_invite(invite);
-        self.verifies_early(now, reading)
-            && !reading.cancels.is_some_and(waits_with_invite)
-            && !view.verifies(now, received)
+        if self.verifies_early(now, reading) && !reading.cancels.is_some_and(waits_with_invite) {
+            view.standing_of(now, received)
+        } else {
+            Standing::Known
+        }
     }
 
     /// Returns whether messages of this class are verified at present before they are queued.

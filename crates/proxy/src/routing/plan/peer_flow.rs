@@ -94,16 +94,29 @@ pub(super) fn on_flow(
     contact: &Uri<'_>,
     peer: &PeerFlow,
 ) -> Result<Target, Rejection> {
+    let target = on_connection(snapshot, contact, peer)?;
+    let named = usable_contact(snapshot, contact, peer);
+    let named = named.filter(|named| named.transport == Transport::Tcp);
+    let address = named.map_or(target.address, |named| named.address);
+    Ok(Target { address, ..target })
+}
+
+/// Returns the target for a request to the other party of its dialog, whose Contact is `contact`.
+///
+/// # Errors
+/// Returns an error under the same conditions as [`on_flow`]. RFC 5626 §5.3.1: "If the flow no
+/// longer exists, the proxy SHOULD send a 430 (Flow Failed) response to the request."
+pub(super) fn on_connection(
+    snapshot: &Snapshot,
+    contact: &Uri<'_>,
+    peer: &PeerFlow,
+) -> Result<Target, Rejection> {
     let has_asked = contact.params.get("ob").is_some();
     if peer.is_elsewhere && has_asked {
         return Err(Rejection::FLOW_GONE);
     }
     let target = snapshot.target_of(peer)?;
-    let may_reconnect = target.may_reconnect && !has_asked;
-    let named = usable_contact(snapshot, contact, peer);
-    let named = named.filter(|named| named.transport == Transport::Tcp);
-    let address = named.map_or(target.address, |named| named.address);
-    Ok(Target { address, may_reconnect, ..target })
+    Ok(Target { may_reconnect: target.may_reconnect && !has_asked, ..target })
 }
 
 /// Returns the Contact of the other party of a dialog, if the Contact names UDP, and a request may

@@ -64,13 +64,14 @@ keys! {
     /// forgets a source that has sent nothing for a second or two.
     key "table_max" (gate.sources_max) = Whole(64..=65_536), Default("4096");
     /// Bans a source that sends more than this number of messages a second. Only these messages
-    /// count: requests for new work, messages that cannot be parsed, and messages that claim to
-    /// belong to calls that do not exist (BYE, ACK, CANCEL and responses too). Each shard counts
-    /// separately. All datagrams from one port of a source go to the same shard, but a source that
-    /// uses many ports or connections may send this number to each shard. A ban applies to all
-    /// shards. Tidegate bans a whole IPv6 /56 network that sends more than twice this number, and a
-    /// /48 network that sends more than four times this number. A ban drops only new work. Messages
-    /// that belong to the source's calls pass. Back ends are never banned.
+    /// count: requests for new work, messages that cannot be parsed, messages that claim to belong
+    /// to calls that do not exist (BYE, ACK, CANCEL and responses too), and messages above the rate
+    /// of their call (`call_flood`). Each shard counts separately. All datagrams from one port of a
+    /// source go to the same shard, but a source that uses many ports or connections may send this
+    /// number to each shard. A ban applies to all shards. Tidegate bans a whole IPv6 /56 network
+    /// that sends more than twice this number, and a /48 network that sends more than four times
+    /// this number. A ban drops only new work and messages above the rate of their call. All other
+    /// messages that belong to the source's calls pass. Back ends are never banned.
     key "ban_above_cps" {
         |table| table.sources.flood.map(|flood| flood.above_cps),
         |table, above_cps| {
