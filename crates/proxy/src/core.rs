@@ -236,10 +236,17 @@ impl Proxy {
     }
 
     /// Discards the measurement of the service time of the message in service. Call this function
-    /// for an input that does not show when the service ended.
-    fn interrupt(&mut self, now: Timestamp) {
-        if self.in_service.take().is_some_and(|message| message.is_stray) {
-            self.ingress.on_stray_served(now, None);
+    /// for an input that does not show when the service ended. `arrived` is the time of this input.
+    ///
+    /// The service of a stray counts as measured if the input has waited for at least half of the
+    /// time since this service began: a driver that is not busy takes an input at once. In a flood,
+    /// the driver may read a message after each service. If no service were measured then, the time
+    /// for the strays would count as load.
+    fn interrupt(&mut self, now: Timestamp, arrived: Timestamp) {
+        if let Some(InService { since, is_stray: true, .. }) = self.in_service.take() {
+            let passed = now.since(since);
+            let was_busy = now.since(arrived) >= passed / 2;
+            self.ingress.on_stray_served(now, was_busy.then_some(passed));
         }
     }
 

@@ -16,7 +16,7 @@ use crate::transaction::fire_expired;
 impl Core for Proxy {
     fn offer(&mut self, now: Timestamp, received: Received) {
         self.now = now;
-        self.interrupt(now);
+        self.interrupt(now, received.arrived);
         self.tell_looks(now);
         self.follow_names(now);
         let (ingress, view) = self.view();
@@ -55,7 +55,7 @@ impl Core for Proxy {
 
     fn handle_timeout(&mut self, now: Timestamp) {
         self.now = now;
-        self.interrupt(now);
+        self.interrupt(now, now);
         self.slack.on_fired(now);
         self.looks = Looks::default();
         // Many timers fire in a second, and there may be thousands of peers. So the peers are

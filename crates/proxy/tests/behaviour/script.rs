@@ -200,6 +200,14 @@ impl Script {
         self.proxy.offer(self.now, received);
     }
 
+    /// Queues a packet that has waited in the receive buffer, without serving it.
+    pub fn offer_after(&mut self, waited: Duration, from: &str, bytes: &[u8]) {
+        let flow = Flow::udp(address(PROXY), address(from));
+        let bytes = self.pool.copy(bytes);
+        let arrived = Timestamp::ZERO + self.now.since(Timestamp::ZERO + waited);
+        self.proxy.offer(self.now, Received::new(arrived, flow, bytes));
+    }
+
     /// Serves all queued messages and returns the packets that the proxy sends.
     pub fn serve(&mut self) -> Vec<Sent> {
         while self.proxy.serve(self.now) {}

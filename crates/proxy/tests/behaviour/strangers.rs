@@ -174,6 +174,31 @@ fn time_spent_on_stray_messages_makes_no_law_reject_callers() {
     assert_eq!((rejected, by_share), (0, 0));
 }
 
+/// A driver may read one message after each service, so that no service is followed by the next one.
+#[test]
+fn time_spent_on_stray_messages_is_known_if_a_message_is_read_after_each() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        let law = tidegate_control::registry::find("occ").expect("a law");
+        settings.overload.gate.law = law.values(&[]).expect("its defaults");
+    });
+    let (mut busy, mut rejected) = (Duration::ZERO, 0);
+    let waited = Duration::from_micros(900);
+    for ms in 0..10_000u32 {
+        script.offer_after(waited, STRANGER, claim("BYE", ms).as_bytes());
+        if ms % 100 == 0 {
+            script.offer_after(waited, CALLER, invite(&format!("good-{ms}")).as_bytes());
+        }
+        script.pass(Duration::ZERO);
+        script.proxy.serve(script.now);
+        script.now = script.now + Duration::from_millis(1);
+        busy += Duration::from_millis(1);
+        script.proxy.on_load(script.now, Load { busy, cpu: busy, ..Load::default() });
+        let sent = script.sent();
+        rejected += sent.iter().filter(|sent| sent.start().contains(" 503 ")).count();
+    }
+    assert_eq!(rejected, 0);
+}
+
 fn flood_limit(settings: &mut Settings) {
     settings.overload.sources.flood =
         Some(Flood { above_cps: 200, after_s: 1, ban: Duration::from_secs(60) });
