@@ -165,8 +165,8 @@ class DefaultTest(unittest.TestCase):
 
 class FarmTest(unittest.TestCase):
     def test_two_worlds_differ_by_the_factor_of_their_means(self) -> None:
-        sim = {("RR", 0.0, 0.5): 10.0, ("RR", 0.0, 0.9): 20.0}
-        real = {("RR", 0.0, 0.5): 5.0, ("RR", 0.0, 0.9): 20.0}
+        sim = {("RR", 0.5): 10.0, ("RR", 0.9): 20.0}
+        real = {("RR", 0.5): 5.0, ("RR", 0.9): 20.0}
         self.assertAlmostEqual(farm.apart(sim, real, max), 2.0)
         self.assertAlmostEqual(farm.apart(sim, real, min), 1.0)
 
