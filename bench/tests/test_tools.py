@@ -143,6 +143,62 @@ pub struct Socket {
             ],
         )
 
+    def test_doc_comment_of_a_program_is_a_help_text_or_a_comment(self) -> None:
+        self.replace("tidegate_bench.tools.language_sample.ROOT", self.folder)
+        file = self.folder / "crates/tidegate/src/top.rs"
+        file.parent.mkdir(parents=True)
+        file.write_text("""\
+//! The command `top`.
+
+use clap::Args;
+
+/// Interval between two screens.
+const INTERVAL: u64 = 1;
+
+/// Show the load
+#[derive(Clone, Args)]
+#[command(
+    after_help = EXAMPLES,
+)]
+pub(crate) struct Top {
+    /// The address of the process
+    #[arg(
+        long,
+        value_name = "ADDR",
+    )]
+    pub(crate) address: String,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Unit {
+    /// Calls a second
+    Rate,
+}
+
+/// A screen.
+struct Screen {
+    /// The number of lines.
+    height: usize,
+}
+
+impl Top {
+    /// Draws a screen.
+    fn draw(&self) {}
+}
+""")
+        helps = [text for _, _, text in language_sample.helps()]
+        self.assertEqual(helps, ["Show the load", "The address of the process", "Calls a second"])
+        self.assertEqual(
+            [text for _, _, text in language_sample.comments()],
+            [
+                "The command `top`.",
+                "Interval between two screens.\n    | const INTERVAL: u64 = 1;",
+                "A screen.\n    | struct Screen {",
+                "The number of lines.\n    | struct Screen {\n    |     height: usize,",
+                "Draws a screen.\n    | impl Top {\n    |     fn draw(&self) {}",
+            ],
+        )
+
     def test_no_text_of_a_test_is_drawn(self) -> None:
         self.replace("tidegate_bench.tools.language_sample.ROOT", self.folder)
         for path in ("io/src/send.rs", "io/src/send_tests/tls.rs", "io/src/send/tests.rs"):

@@ -33,6 +33,8 @@ LITERAL = re.compile(
 HIDDEN = re.compile(r"(expect|unreachable!|panic!|assert\w*!)\s*\([^;{}]*$")
 EXPLAINS = re.compile(r"((doc|summary): |\.doc\(\s*)$")
 PROGRAMS = "crates/tidegate/src"
+# Derives of items whose doc comments clap shows as help.
+HELPFUL = re.compile(r"#\[derive\([^]]*\b(clap::\w+|Args|Parser|Subcommand|ValueEnum)\b")
 # Crates whose messages operators read.
 SPEAKING = ("crates/server/src", "crates/io/src", PROGRAMS)
 
@@ -58,13 +60,25 @@ def doc_blocks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def comments() -> list[Text]:
-    """Returns doc comments, each with the item that it describes, as a reader of the source sees them."""
+    """Returns doc comments, each with the item that it describes, as a reader of the source sees them.
+
+    The doc comments that clap shows are left out: they are help.
+    """
     found: list[Text] = []
     for path, source in sources():
-        if not str(path).startswith(PROGRAMS):
-            lines = source.split("\n")
-            found += [(path, line, text + item(lines, line, text)) for line, text in doc_blocks(source)]
+        lines = source.split("\n")
+        for line, text in doc_blocks(source):
+            if not is_help(path, lines, line, text):
+                found.append((path, line, text + item(lines, line, text)))
     return found
+
+
+def is_help(path: Path, lines: list[str], first: int, text: str) -> bool:
+    """Returns whether clap shows a doc comment: it describes a type with a derive of clap, or a part of such a type."""
+    if not str(path).startswith(PROGRAMS) or lines[first - 1].lstrip().startswith("//!"):
+        return False
+    outside, described = around(lines, first, text)
+    return any(HELPFUL.search(attributes(lines, index)) for index in (outside, described) if index is not None)
 
 
 def item(lines: list[str], first: int, text: str) -> str:
@@ -74,11 +88,34 @@ def item(lines: list[str], first: int, text: str) -> str:
     """
     if lines[first - 1].lstrip().startswith("//!"):
         return ""
-    behind = lines[first + text.count("\n") :]
-    described = next((line for line in behind if line.strip() and not line.lstrip().startswith(("#[", "//"))), "")
-    indent = len(described) - len(described.lstrip())
-    outside = next((line for line in reversed(lines[: first - 1]) if opens(line, indent)), None)
-    return "".join(f"\n    | {line}" for line in (outside, described) if line is not None)
+    return "".join(f"\n    | {lines[index]}" for index in around(lines, first, text) if index is not None)
+
+
+def around(lines: list[str], first: int, text: str) -> tuple[int | None, int | None]:
+    """Returns the indices of two lines: of the item that contains a doc comment, and of the item that it describes."""
+    described: int | None = None
+    depth = 0
+    for index in range(first + text.count("\n"), len(lines)):
+        line = lines[index].strip()
+        if depth > 0 or line.startswith("#["):
+            # An attribute may have several lines.
+            depth += line.count("[") - line.count("]")
+        elif line and not line.startswith("//"):
+            described = index
+            break
+    if described is None:
+        return None, None
+    indent = len(lines[described]) - len(lines[described].lstrip())
+    outside = next((index for index in range(first - 2, -1, -1) if opens(lines[index], indent)), None)
+    return outside, described
+
+
+def attributes(lines: list[str], index: int) -> str:
+    """Returns the lines directly above an item: its attributes and its comment."""
+    first = index
+    while first > 0 and lines[first - 1].strip() not in ("", "}"):
+        first -= 1
+    return "\n".join(lines[first:index])
 
 
 def opens(line: str, indent: int) -> bool:
@@ -113,12 +150,8 @@ def helps() -> list[Text]:
             if EXPLAINS.search(before) or "/collect/" in str(path)
         ]
     for path, source in sources():
-        if str(path).startswith(PROGRAMS) and "clap::" in source:
-            lines = source.split("\n")
-            for first, text in doc_blocks(source):
-                behind = "\n".join(lines[first - 1 + text.count("\n") + 1 :][:2]).strip()
-                if re.match(r"#\[(arg|command|derive\(clap)|\w+[,(: {]", behind) and "fn " not in behind:
-                    found.append((path, first, text))
+        lines = source.split("\n")
+        found += [(path, line, text) for line, text in doc_blocks(source) if is_help(path, lines, line, text)]
     return found
 
 
