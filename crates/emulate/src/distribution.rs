@@ -91,7 +91,8 @@ impl Distribution {
     }
 }
 
-/// Parses the distribution as it is written in a configuration. Reads the file of measured costs.
+/// Parses a distribution as written in a configuration. For `empirical:FILE`, this also reads the
+/// measured costs in FILE.
 impl FromStr for Distribution {
     type Err = String;
 

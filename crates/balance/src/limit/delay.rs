@@ -18,10 +18,12 @@
 //! target is the base plus D, where the base is the shortest time without overload. There is no
 //! window until an interval shows overload: every response took longer than the base plus 2·D, or
 //! more than 15 % of the requests were lost. A burst does not cause this, because it is over within
-//! an interval. By Little's law, the number of waiting requests is the number of responses a second
-//! times their waiting time. The first window is this number for the target, or the number of
-//! requests that the back end had when it lost others. From then on, the window W changes in each
-//! interval as follows. The delay is the shortest time of the interval.
+//! an interval. By Little's law, the number of requests in the back end is the number of responses
+//! a second times the time from request to response. The first window is the rate of responses
+//! times the target, or, if requests were lost, the rate times the shortest time of that interval:
+//! so many requests the back end held while it lost others. This interval of loss also reduces the
+//! window at once, as in the first line below. From then on, the window W changes in each interval
+//! as follows. The delay is the shortest time of the interval.
 //!
 //! ```text
 //! loss:             W ← W·(1 − share lost)·0.9, at least W/2;   D ← (delay − base)/2, at most D
@@ -29,8 +31,8 @@
 //! else, if used up: W ← W·target/delay,         at most 1.05·W
 //! ```
 //!
-//! So if the receive buffer is short, requests wait only half as long as in a full buffer. After
-//! that, D grows again slowly.
+//! So if the receive buffer overflows, D becomes half of the time for which requests wait in the
+//! full buffer. After that, D grows again slowly.
 //!
 //! # Analysis
 //!
@@ -47,8 +49,9 @@
 //! for example when a path becomes longer. The share of requests that the path loses is learned in
 //! the same way. Some back ends neither respond quickly nor send a 100. If all callees of such a
 //! back end become slow at the same time, it is limited although it is not overloaded. If one
-//! caller calls many silent callees there, this counts as loss, until a smaller window has made no
-//! difference.
+//! caller calls many silent callees there, their requests count as lost. This ends when the window
+//! has been reduced to a quarter, and the share of lost requests is still more than 70 % of what it
+//! was. This share then counts as the loss of the path.
 //!
 //! # Source
 //!

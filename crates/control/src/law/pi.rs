@@ -26,9 +26,10 @@
 //! capacity. So with cheap rejections the loop oscillates above about twice the capacity. Here the
 //! gains are divided by this quotient, which is estimated as C̃·(arriving rate)/(rate taken from
 //! the queue). Second, C cannot exceed 1. So all overloads look like the smallest one, and the
-//! queue grows for seconds. Here work that was released but not taken counts as occupancy, as if it
-//! had to be done within half a second. Messages in the receive buffer count in the same way,
-//! according to their wait.
+//! queue grows for seconds. Here the calls that may leave the queue but have not been taken yet
+//! count as occupancy too: as the occupancy that is needed to serve them within half a second. With
+//! `t_q = 0`, all calls in the queue may leave it. Messages in the receive buffer count in the same
+//! way, according to their wait.
 //!
 //! The law trips when C̃ exceeds C_T. The law recovers by the same loop as soon as C̃ is below C_T.
 //! Cold start: α and the integrals are 0, everything is admitted.
@@ -114,8 +115,8 @@ const STEP_MAX: Duration = Duration::from_millis(100);
 /// hardly any call is admitted, so the rate at which calls are taken from the queue is not a
 /// measure of the load.
 const LOAD_MAX: f64 = 16.0;
-/// Time in seconds within which the server should catch up on the calls that were released from the
-/// queue but not taken.
+/// Time in seconds within which the server should serve the calls that may leave the queue but have
+/// not been taken yet, and the messages in the receive buffer.
 const BACKLOG_TIME_S: f64 = 0.5;
 /// The law is at rest if fewer than [`REST_CPS`] calls/s arrive, less than the share [`REST`] is
 /// rejected, and the occupancy is below half of its target.
@@ -240,8 +241,9 @@ impl Pi {
         if load.is_finite() { load.clamp(1.0, LOAD_MAX) } else { 1.0 }
     }
 
-    /// Returns the additional occupancy that is needed to take the calls that were released from
-    /// the queue but not taken.
+    /// Returns the additional occupancy that is needed to serve, within [`BACKLOG_TIME_S`], the
+    /// calls that may leave the queue but have not been taken yet, and the messages in the receive
+    /// buffer.
     fn backlog(&self, signals: &Signals) -> f64 {
         let left = match self.queue_time_s {
             0.0 => signals.queue.waiting as f64,

@@ -41,8 +41,8 @@ pub(super) enum Returned {
 }
 
 impl Returned {
-    /// Returns the message that goes back to the core, or `None` for a received datagram, which its
-    /// sender repeats, and for a [`Failure`].
+    /// Returns the message that goes back to the core, or `None` for a [`Failure`] and for a
+    /// received datagram, because the sender of a datagram retransmits it.
     fn of(input: HandoffInput) -> Option<Self> {
         match input {
             HandoffInput::Transmit(transmit) => {
@@ -64,9 +64,10 @@ impl ShardHandoffs {
         Self { handoffs, barrier, counters, returned, unsent: 0, held }
     }
 
-    /// Hands an input to the shard that it is for. If this fails, counts the input. If the input is
-    /// a message that nobody repeats, keeps the message for the core
-    /// ([`take_returned`](Self::take_returned)).
+    /// Hands an input off to its shard. If that shard cannot take the input, counts it as lost. If
+    /// such an input is a message to send on a stream, or a message that arrived on a stream, it is
+    /// kept for the core ([`take_returned`](Self::take_returned)). A datagram is not kept, because
+    /// its sender retransmits it.
     pub fn send(&mut self, handoff: Handoff) {
         match self.handoffs.send_held(handoff, Some(self.barrier.hold())) {
             Ok(()) => self.counters.handoffs_out.add(1),
