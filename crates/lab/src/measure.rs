@@ -49,8 +49,8 @@ pub(crate) fn server(
     Assembly::new(&config, &Secret::of([0; 32]), vec![local], seed).part(0).core(pool)
 }
 
-/// Returns the median CPU time of `times` empty batches in ns, which is the cost of the measurement
-/// itself.
+/// Returns the median CPU time in ns that the measurement shows for `times` batches without
+/// messages. This is the cost of the measurement itself.
 fn empty_ns(times: usize, batch: impl FnMut() -> Result<f64, String>) -> Result<f64, String> {
     let empty: Result<Vec<f64>, String> = std::iter::repeat_with(batch).take(times).collect();
     Ok(Spread::of(empty?).map_or(0.0, |all| all.median))

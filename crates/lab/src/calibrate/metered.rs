@@ -206,8 +206,9 @@ impl<C: Core> Core for Metered<C> {
         last_work, poll_timeout, is_drained);
 }
 
-/// Returns the time to read the clock twice, and the measured time of an empty input, in ns. Both
-/// come from one of 1001 measurements: the one with the median time to read the clock.
+/// Returns two times in ns: the time that two readings of the clock take, and the time that a
+/// measurement shows if nothing happens between its two readings. Measures both 1001 times, and
+/// returns the pair with the median of the first time.
 fn clock_cost() -> (u64, u64) {
     let mut pairs: Vec<(u64, u64)> = (0..1001)
         .map(|_| {

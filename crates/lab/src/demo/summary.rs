@@ -13,8 +13,8 @@ use crate::figure::{Figure, Point};
 
 /// The load at which the goodput of the protected server is checked, as a multiple of the capacity.
 pub(crate) const PROMISED_AT: f64 = 2.0;
-/// Minimum goodput of the protected server at [`PROMISED_AT`], as a fraction of the greatest
-/// possible goodput.
+/// Minimum goodput of the protected server at the load [`PROMISED_AT`], as a fraction of the
+/// greatest possible goodput.
 pub(crate) const PROMISED: f64 = 0.8;
 
 /// The outcomes of every load at both servers.
@@ -42,8 +42,8 @@ impl Summary {
         }
     }
 
-    /// Returns the goodput of the protected server at [`PROMISED_AT`], as a fraction of the
-    /// greatest possible goodput, or `None` if this load was never offered.
+    /// Returns the goodput of the protected server at the load [`PROMISED_AT`], as a fraction of
+    /// the greatest possible goodput. Returns `None` if the demonstration did not offer this load.
     pub fn kept(&self) -> Option<f64> {
         let phase = self.protected.iter().find(|phase| phase.multiple == PROMISED_AT)?;
         Some(phase.goodput_of_bound())
@@ -61,7 +61,8 @@ impl Summary {
                 PROMISED * 100.0
             )),
             None => Some(format!(
-                "The claim cannot be checked: {PROMISED_AT} x capacity was never offered."
+                "The claim cannot be checked: a load of {PROMISED_AT} x capacity was never \
+                 offered."
             )),
         }
     }
@@ -212,7 +213,7 @@ mod tests {
         cut.protected.truncate(2);
         assert_eq!(
             cut.fault().unwrap(),
-            "The claim cannot be checked: 2 x capacity was never offered."
+            "The claim cannot be checked: a load of 2 x capacity was never offered."
         );
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Alone {
     parties: Parties,
     pool: Pool,
     now: Timestamp,
-    /// CPU time of an empty batch, in ns.
+    /// CPU time that the measurement shows for a batch without messages, in ns.
     empty_ns: f64,
 }
 

@@ -5,8 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use tidegate_lab::overhead::droppers::{self, WINDOW};
 use tidegate_lab::overhead::packets::{self, EVERY, Reading};
-use tidegate_lab::overhead::{self, Overhead, Parameters, droppers, picture, readings};
+use tidegate_lab::overhead::{self, Overhead, Parameters, picture, readings};
 
 use crate::calibrate::Kept;
 use tidegate::json;
@@ -80,7 +81,7 @@ fn of_packets(rows: &[packets::Row], rounds: u32) -> String {
     let mut text = format!(
         "Additional CPU time of a message in ns, if the law measures once in N messages and admits \
          all of them.\nMedian of {rounds} pairs of batches with and without the law. In brackets: \
-         in percent of the time without the law.\n"
+         the same in percent of the time without the law.\n"
     );
     for reading in Reading::ALL {
         text += &format!("\nread {}\n{:<10}", reading.name(), "N");
@@ -101,8 +102,11 @@ fn of_packets(rows: &[packets::Row], rounds: u32) -> String {
 fn of_readings(readings: &readings::Readings) -> String {
     let readings::Readings { occupancy, intended, packets, seconds, rows } = readings;
     let mut text = format!(
-        "\nReadings of a thread's occupancy by each clock. Overall it is {occupancy:.3} \
-         ({intended:.3} intended): {packets} packets in {seconds:.1} s.\n\
+        "\nThe occupancy of a thread, read with each clock. Over the whole run it is \
+         {occupancy:.3} (intended: {intended:.3}): {packets} packets in {seconds:.1} s.\n\
+         Each reading covers k measurements, one every `measure` packets. Error: root mean \
+         square of the differences from the occupancy over the whole run. By grain: the same from \
+         the readings of an exact clock.\n\
          {:<7} {:>4} {:>8} {:>9} {:>7} {:>8} {:>9} {:>7} {:>7} {:>8}\n",
         "clock",
         "k",
@@ -135,9 +139,11 @@ fn of_readings(readings: &readings::Readings) -> String {
 
 fn of_droppers(rows: &[droppers::Row], pieces: u32) -> String {
     let mut text = format!(
-        "\nSelection by the throttles, {pieces} pieces at each share: measured, and by the exact \
-         formula.\n{:<14} {:>6} {:>9}   {:^17}   {:^17}   {:^17}\n",
-        "throttle", "f", "admitted", "deviation in 100", "mean rejected run", "longest run"
+        "\nAccuracy of the throttles: {pieces} requests at each share f to admit. Each pair of \
+         columns is the measured value and the value of the exact formula.\nDeviation: standard \
+         deviation of the number of admitted requests among {WINDOW}. Run: rejected requests \
+         between two admitted ones.\n{:<14} {:>6} {:>9}   {:^17}   {:^17}   {:^17}\n",
+        "throttle", "f", "admitted", "deviation", "mean run length", "longest run"
     );
     for row in rows {
         let pair = |pair: droppers::Pair| format!("{:>8.3} {:>8.3}", pair.measured, pair.exact);

@@ -16,9 +16,9 @@ use crate::stage::{parse_address, random_seed};
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// Number of this agent. The random numbers of an agent follow from the seed and from its number.
-/// Callers have numbers from 0 on, so a callee with the same seed as its caller draws other random
-/// numbers, for example other holding times.
+/// The number of this agent. Each agent draws its random values, such as holding times, from the
+/// seed and its own number. Callers have the numbers 0, 1, 2 and so on. This number is larger than
+/// any of them, so a callee with the same seed as its caller draws different values.
 const ELEMENT: u32 = 1 << 30;
 
 /// Answer calls until SIGTERM or SIGINT, and then print the results
