@@ -306,7 +306,7 @@ pub fn run(
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
 }
 
-/// Sends the shards the servers that the DNS lists for domains, if the servers have changed.
+/// Sends the servers that the DNS lists for domains to the shards, if the servers have changed.
 /// Reports the changes to `tell`.
 fn follow_domains(
     now: Timestamp,

@@ -30,8 +30,9 @@ use crate::{laws, recording, status};
 /// Maximum time for which a response or a log line waits until the shards have applied a command.
 pub(crate) const APPLY_WAIT: Duration = Duration::from_secs(2);
 
-/// Time after which the servers of domains are sent to the shards again if a shard had no room for
-/// them. The pause limits the load, because each attempt takes time in all shards.
+/// Time after which the servers of domains are sent to the shards again if a shard rejected them
+/// for lack of room in a pool. The pause limits the load, because each attempt takes time in all
+/// shards.
 const FOUND_PAUSE: Duration = Duration::from_secs(10);
 
 /// A sender of operators' commands to all shards, which also reports the settings in force.
@@ -186,8 +187,9 @@ impl RuntimeControl {
         std::mem::take(&mut self.wanted().warnings)
     }
 
-    /// Sends the shards the servers that the DNS lists for domains, if the servers have changed or
-    /// if a shard may have had no room for them. Returns a log line for each changed domain.
+    /// Sends the servers that the DNS lists for the domains of the configuration to the shards.
+    /// Sends them only if they have changed, or if a shard may have rejected the last ones for lack
+    /// of room in a pool. Returns a log line for each changed domain.
     ///
     /// # Errors
     /// Returns an error when the command with the servers cannot be sent. Unless the command is too

@@ -75,7 +75,7 @@ pub(super) fn check_sharing(
         if !draft.has_unshared(drafts) {
             report.error(
                 shared.span(),
-                "a shared listener needs another listener, for this instance alone",
+                "a shared listener needs another listener that is not shared",
                 "responses of back ends could reach another instance",
                 "add a `[[listen]]` of the same address family, with an address that no other \
                  instance has",

@@ -180,7 +180,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Sends the shards the keys to use at `now`, if they differ from the keys sent before.
+    /// Sends the keys to use at `now` to the shards, if they differ from the keys sent before.
     fn tell(&self, state: &mut State, now: UnixTime) {
         let tokens = state.ring.secret(now, self.rotation.settle).tokens;
         if tokens == state.told.tokens {

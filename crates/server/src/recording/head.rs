@@ -126,7 +126,8 @@ impl Head {
         let head = Self::parse(&value)
             .ok_or_else(|| corrupt("a field of the head is missing or invalid"))?;
         let layout = value["slot"].as_u64().and_then(|slot| Layout::of(FRAME + len, slot));
-        Ok((head, layout.ok_or_else(|| corrupt("the size of a slot is invalid"))?))
+        let invalid = || corrupt("the head gives an invalid size for the parts of the file");
+        Ok((head, layout.ok_or_else(invalid)?))
     }
 
     fn parse(value: &Value) -> Option<Self> {

@@ -20,8 +20,8 @@ pub struct Inputs {
     pub timeouts: u64,
     /// Reports of failed deliveries.
     pub failures: u64,
-    /// Connection events (opened, closed, writable again), and messages of other shards for
-    /// connections of this shard.
+    /// Connection events (opened, closed, writable again), and messages that other shards have
+    /// handed off for connections of this shard.
     pub connections: u64,
     /// Readings of the shard's load.
     pub loads: u64,

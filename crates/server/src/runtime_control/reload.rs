@@ -119,8 +119,8 @@ impl RuntimeControl {
         sent
     }
 
-    /// Sends the shards the overload control laws, if the new configuration changes them, and then
-    /// the configuration, whose text is `source`. Returns the number of the command with the
+    /// Sends the overload control laws to the shards, if the new configuration changes them, and
+    /// then the configuration, whose text is `source`. Returns the number of the command with the
     /// configuration.
     fn give_reload(
         &self,

@@ -19,8 +19,8 @@ pub(super) struct Wanted {
     /// True if the servers of domains must be sent again even if they have not changed, because a
     /// shard may have rejected the last command with servers while other shards have applied it.
     pub(super) is_found_uncertain: bool,
-    /// The time before which no servers of domains are sent, because a shard had no room for the
-    /// last ones.
+    /// The time before which no servers of domains are sent, because a shard rejected the last ones
+    /// for lack of room in a pool.
     pub(super) found_again_at: Timestamp,
     /// Servers of domains that were not sent to the shards, because the command would be too long.
     pub(super) too_long: Option<Found>,
