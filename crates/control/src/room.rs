@@ -9,10 +9,10 @@
 //!   have offered recently, and the total is the number of calls that were admitted recently.
 //! - A source may use the reserve if it has offered no more calls than the level, or if fewer than
 //!   [`SATISFIED`] of the level were admitted.
-//! - Calls count only while room is scarce: until ten seconds after the last call for which only
-//!   the reserve was left. All counts are multiplied by 0.8 every two seconds. So only their ratios
-//!   matter, which is why this works for a room of hundreds of calls a second and for one of a call
-//!   a minute.
+//! - Calls count only while room is scarce: until ten seconds after the last call that found no
+//!   room beyond the reserve. All counts are multiplied by 0.8 every two seconds. So only their
+//!   ratios matter, which is why this works for a room of hundreds of calls a second and for one of
+//!   a call a minute.
 //!
 //! If only one source is known, it may use the reserve.
 //!
@@ -30,7 +30,7 @@ use crate::{Bucket, MaxMin};
 /// The part of the level up to which a source above the level may use the reserve.
 const SATISFIED: f64 = 0.9;
 
-/// Time for which calls count after the last call for which only the reserve was left.
+/// Time for which calls are counted after a call that found no room beyond the reserve.
 const SCARCE: Duration = Duration::from_secs(10);
 
 /// The interval at which counts fade, and the factor by which they are then multiplied.
@@ -78,7 +78,7 @@ pub(crate) struct Room {
     max_min: MaxMin,
     /// Calls of all sources that were admitted.
     admitted: Fading,
-    /// The time up to which calls count.
+    /// The time until which calls are counted.
     scarce_until: Timestamp,
     /// The time at which the demands were last computed.
     looked: Timestamp,

@@ -19,7 +19,8 @@ const BYTES_MAX: usize = 16 << 20;
 ///
 /// A shard's buffers belong to its thread, so a handoff copies the message twice. Three kinds of
 /// input are handed off: messages that belong to a call or transaction of another shard, messages
-/// that leave on a connection of another shard, and failed deliveries of messages of another shard.
+/// that leave on a connection of another shard, and failed deliveries of messages that another
+/// shard has sent.
 #[derive(Debug)]
 pub struct Handoffs {
     shard: usize,

@@ -229,7 +229,8 @@ fn wire(record: RecordType) -> hickory_resolver::proto::rr::RecordType {
     }
 }
 
-/// Returns the records of a type in the resolver's answer, which may have followed aliases.
+/// Returns the records of this type in an answer of the resolver. The answer also contains CNAME
+/// records if the name is an alias. They are left out.
 fn records(found: &Lookup, record: RecordType) -> QueryAnswer {
     let ttl = found.valid_until().saturating_duration_since(Instant::now());
     let data = || found.answers().iter().map(|record| &record.data);

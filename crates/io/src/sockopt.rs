@@ -11,17 +11,18 @@ use libc::{c_int, c_void, sock_filter, sock_fprog, socklen_t};
 /// Number of 32-bit words in `SO_MEMINFO` (linux/sock_diag.h, `SK_MEMINFO_VARS`).
 const MEMINFO_WORDS: usize = 9;
 
-/// Number of 32-bit words in `TCP_INFO` up to the number of received bytes (linux/tcp.h, `struct
-/// tcp_info`).
+/// Length of the part of `TCP_INFO` that is read, in 32-bit words. The part ends with
+/// `tcpi_bytes_received` (linux/tcp.h, `struct tcp_info`).
 const TCP_INFO_WORDS: usize = 34;
 
-/// Index of the word of `TCP_INFO` with the milliseconds since the last bytes were sent.
+/// Index of `tcpi_last_data_sent` in `TCP_INFO`: the milliseconds since the last bytes were sent.
 const LAST_DATA_SENT: usize = 11;
 
-/// Index of the word of `TCP_INFO` with the milliseconds since the last bytes were received.
+/// Index of `tcpi_last_data_recv` in `TCP_INFO`: the milliseconds since the last bytes were
+/// received.
 const LAST_DATA_RECEIVED: usize = 13;
 
-/// Index of the first of the two words of `TCP_INFO` with the number of received bytes.
+/// Index of the first of the two words of `tcpi_bytes_received` in `TCP_INFO`.
 const BYTES_RECEIVED: usize = 32;
 
 /// Sets an option whose value is an integer.

@@ -30,7 +30,8 @@ pub enum HandoffInput {
     Received(Received),
     /// A message to send on a connection of the receiving shard ([`Core::on_transmit`]).
     Transmit(Transmit),
-    /// A report that a message of the receiving shard could not be delivered ([`Core::on_failed`]).
+    /// A report that a message sent by the receiving shard could not be delivered
+    /// ([`Core::on_failed`]).
     Failure(Failure),
 }
 
@@ -99,8 +100,8 @@ pub trait Core {
     /// Reports that a packet could not be delivered.
     fn on_failed(&mut self, _now: Timestamp, _failure: Failure) {}
 
-    /// Sends a message of another shard on a connection of this shard. A core without connections
-    /// drops the message.
+    /// Sends a message that another shard has handed off, on a connection of this shard. A core
+    /// without connections drops the message.
     fn on_transmit(&mut self, _now: Timestamp, _transmit: Transmit) {}
 
     /// Reports that a connection is open. Either the core asked for the connection, or the driver

@@ -21,7 +21,7 @@ use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
 use crate::transaction::branches::is_branch_of;
 
-/// The relation of a request to the calls and transactions of this proxy.
+/// The standing of a request: its relation to the calls and transactions of this proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The request belongs to no call or transaction.
@@ -77,9 +77,9 @@ impl View<'_> {
         }
     }
 
-    /// Returns the relation of a scanned request with these hashes to the calls and transactions of
-    /// this proxy. A copy of a request that waits for an answer from the DNS or a store is not known.
-    /// The gate recognizes it.
+    /// Returns the standing of a scanned request with these hashes. If a request waits for an
+    /// answer from the DNS or a store, its copies have the standing `Unknown`, and the gate
+    /// recognizes them.
     pub(crate) fn standing(
         &self,
         now: Timestamp,
@@ -117,7 +117,9 @@ impl View<'_> {
         }
     }
 
-    /// Returns the relation of a request to known calls by its Route values.
+    /// Returns the standing of an in-dialog request that no call entry matches, from the tokens in
+    /// its Route header. A fresh route token means a dialog of ours. A flow token means a request
+    /// of the registrar to a phone.
     fn standing_by_route(
         &self,
         now: Timestamp,

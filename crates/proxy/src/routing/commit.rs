@@ -191,9 +191,10 @@ fn check_restriction(
     snapshot.admit(now, backend_ref, address, input.request.category())
 }
 
-/// Checks a request to an address outside the pools, or to a contact of a user. A back end may have
-/// this address too. Then its overload restriction must admit the request. Returns `None` if no
-/// back end has the address.
+/// Checks a request to a target that was not selected from a pool: a target that the request or a
+/// user's contact names. If the target nevertheless has the address of a back end, the overload
+/// restriction of this back end must admit the request. Returns the admission, or `None` if no back
+/// end has the address.
 ///
 /// RFC 7339 §5.5: "The SIP client MUST NOT forward more requests to a SIP server than allowed by the
 /// current "oc" and "oc-algo" parameter values from that particular downstream server." §5.4: "The
@@ -383,9 +384,9 @@ fn send_to_user(
     Ok((hop, left_out))
 }
 
-/// Returns the call entry of a request to a target outside the pools, or [`CallRef::NONE`]. An
-/// INVITE from a back end gets a new entry if its call is not known, so that its dialog is known
-/// even if the callee ignores Record-Route.
+/// Returns the call entry of a request to a target that was not selected from a pool, or
+/// [`CallRef::NONE`]. An INVITE from a back end gets a new entry if its call is not known, so that
+/// its dialog is known even if the callee ignores Record-Route.
 fn enter_outward_call(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,

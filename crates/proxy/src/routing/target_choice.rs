@@ -34,7 +34,7 @@ pub(crate) enum TargetChoice {
     Between(BackendRef),
     /// Select a back end of a pool. A request with a demand is new and needs headroom.
     Select { pool: u16, demand: Option<Demand> },
-    /// Forward the request to a target outside the pools.
+    /// Forward the request to a target that is not selected from a pool.
     Outside {
         target: Target,
         /// True if the target is a strict router.
