@@ -8,7 +8,7 @@ use tidegate_world::COMMAND_MAX;
 
 use crate::Waker;
 
-/// Maximum number of commands in the queue of one shard, which takes one in each turn.
+/// Maximum number of commands in the queue of one shard. A shard takes one command in each turn.
 const WAITING_MAX: usize = 16;
 
 /// A handle with which any thread sends a command to all shards. Each shard gets all commands in

@@ -114,13 +114,13 @@ pub struct Counters {
     pub handshake_cpu_ns: Counter,
     /// ICMP reports passed to the core.
     pub icmp_reports: Counter,
-    /// Failed sends of datagrams not passed to the core because too many came at once.
+    /// Send failures of datagrams that were not passed to the core, because too many came at once.
     pub failures_lost: Counter,
     /// Messages handed to other shards.
     pub handoffs_out: Counter,
     /// Messages not handed off, because the queue of the other shard was full, because the other
-    /// shard has ended, or because there is no such shard. Those of connections go back to the core.
-    /// All others are lost.
+    /// shard has ended, or because there is no such shard. Up to a limit, messages that arrived on
+    /// a connection or were to leave on one go back to the core. All others are lost.
     pub handoffs_lost: Counter,
     /// Queries of the core that were sent to a resolver or store.
     pub queries: Counter,

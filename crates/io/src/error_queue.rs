@@ -29,8 +29,8 @@ pub struct Report<'a> {
 /// A reader of error queues, which sockets with `IP_RECVERR` have.
 ///
 /// The kernel finds the socket for an ICMP report by a hash of the addresses, not by the BPF
-/// program that steers datagrams. So within a `SO_REUSEPORT` group, a report may come to another
-/// socket, and to another shard, than its datagram.
+/// program that steers datagrams. So within a `SO_REUSEPORT` group, a report may come to a socket
+/// other than the one that sent the datagram, and so to another shard.
 pub struct ErrorQueue {
     name: Address,
     control: Control,

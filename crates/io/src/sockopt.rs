@@ -30,8 +30,8 @@ pub(crate) fn set(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -
     set_value(fd, level, name, &value)
 }
 
-/// Attaches a classic-BPF program that selects the socket of an `SO_REUSEPORT` group that gets a
-/// datagram.
+/// Attaches a classic-BPF program to an `SO_REUSEPORT` group. For each datagram, the program
+/// selects the socket of the group that gets it.
 pub(crate) fn attach_reuseport(fd: BorrowedFd<'_>, program: &[sock_filter]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }

@@ -29,8 +29,9 @@ const RECORDS_KEPT: u64 = 4;
 /// Number of bytes of the header of a record (RFC 8446 §5.1).
 const HEADER: usize = 5;
 
-/// Complete records without plaintext, such as session tickets, count as bytes that the session
-/// keeps only if they have more than this number of bytes.
+/// Number of bytes of complete records without plaintext, such as session tickets, up to which
+/// these records do not count among the bytes that the session keeps. If they have more bytes, all
+/// of them count.
 const QUIET_MAX: usize = 8 * 1024;
 
 /// The TLS settings of a listener: its certificates, and its requirements for clients.

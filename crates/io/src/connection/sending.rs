@@ -128,10 +128,10 @@ impl Connection {
         }
     }
 
-    /// Closes the connection once all bytes are sent. Does so only if the connection has neither
-    /// TLS nor a WebSocket, the peer has ended only its own side (`cause`), and bytes are left to
-    /// send. Then discards the bytes that were read, because no more follow. Returns false if the
-    /// connection ends at once.
+    /// Keeps the connection open until all bytes are sent, if the peer has ended only its own side
+    /// (`cause`), bytes are left to send, and the connection has neither TLS nor a WebSocket. In
+    /// this case, discards the bytes that were read, because no more follow, and returns true.
+    /// Otherwise does nothing and returns false: the connection ends at once.
     ///
     /// RFC 3261 §18.2.2: "the response MUST be sent using the existing connection to the source of
     /// the original request that created the transaction, if that connection is still open."

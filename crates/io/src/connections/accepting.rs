@@ -19,13 +19,14 @@ use crate::stream_group::StreamListener;
 use crate::tls::Tls;
 use crate::websocket::WebSocket;
 
-/// Time for which every accepted connection must have waited too long before the shard closes late
-/// connections. So connections that wait during a short stall of the process are still served.
+/// Minimum length of a period in which all accepted connections have waited too long. The shard
+/// closes late connections only after such a period, so connections that wait during a short stall
+/// of the process are still served.
 pub(super) const LATE_FOR: Duration = Duration::from_millis(100);
 
-/// Gap between two connections that have waited too long, after which the measurement of
-/// [`LATE_FOR`] starts again. The gap is long because a process with a small quota of CPU time may
-/// accept nothing for a large part of a second.
+/// If more than this time passes between two accepted connections that have waited too long, the
+/// period of [`LATE_FOR`] begins again with the second one. The gap is long because a process with
+/// a small quota of CPU time may accept nothing for a large part of a second.
 const FORGOTTEN_AFTER: Duration = Duration::from_millis(500);
 
 /// Maximum number of connections that one turn closes because they have waited too long, as a

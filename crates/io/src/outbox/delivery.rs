@@ -25,10 +25,10 @@ pub(super) enum SendOutcome {
     Refused(Cause, i32),
 }
 
-/// Passes `count` datagrams or batches to `send` until each has an outcome, or until `settle` stops
-/// at a refused one. `send` gets an index, sends the items from this index on, and returns the
-/// number of sent items. `wait` waits for room, or returns false if no time is left. Returns
-/// whether there was an error that may be an ICMP report.
+/// Passes `count` datagrams or batches to `send`, and reports the outcome of each to `settle`. Ends
+/// when each has an outcome, or when `settle` breaks at a refused one. `send` gets an index, sends
+/// the items from this index on, and returns the number of sent items. `wait` waits for room, or
+/// returns false if no time is left. Returns whether there was an error that may be an ICMP report.
 pub(super) fn deliver(
     count: usize,
     mut send: impl FnMut(usize) -> io::Result<usize>,
