@@ -50,8 +50,8 @@ fn is_local(ip: IpAddr) -> bool {
     }
 }
 
-/// Returns whether `ip` leads to a party that sends from `source` only within the network or the
-/// machine of this party: `ip` is in a private network or on a machine itself, and `source` is not.
+/// Returns whether a party that sends from `source` can be reached at `ip` only from within its own
+/// network or machine: `ip` is in a private network or is a loopback address, and `source` is not.
 pub(crate) fn is_inside(ip: IpAddr, source: IpAddr) -> bool {
     is_local(ip) && !is_local(source) || ip.is_loopback() && !source.is_loopback()
 }

@@ -78,8 +78,10 @@ impl Peers {
         self.unreachable.record(now, &Target::new(transport, address), true);
     }
 
-    /// Records that the connection of `flow` with a peer has ended. A request that names no
-    /// connection uses one that the peer has opened only if the peer is a stranger.
+    /// Records that the connection of `flow` with a peer has ended. If we opened the connection, or
+    /// if the peer is a stranger, requests that name no connection may have used it, so its end
+    /// also counts for these requests. They never use a connection that a back end or a trusted
+    /// source has opened.
     pub(crate) fn record_ended(
         &mut self,
         now: Timestamp,

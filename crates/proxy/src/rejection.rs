@@ -26,8 +26,8 @@ pub(crate) enum Rejection {
     PoolFull,
     /// Rejection because all possible back ends have asked for fewer requests.
     Restricted,
-    /// A retransmission gets the response of its first copy again. The first copy could not be
-    /// sent, for this reason.
+    /// The request is a retransmission, and its first copy could not be sent for this reason. The
+    /// retransmission gets the same response as the first copy.
     Unsent(UnsentReason),
     /// 503 because all possible back ends are unavailable for new requests.
     PoolDown(Hints),

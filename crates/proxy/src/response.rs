@@ -219,10 +219,12 @@ fn serve_stateless(
     pass_back(step, received, passage, back)
 }
 
-/// Returns whether an INVITE whose response goes to `back` counts as an INVITE of this process,
-/// although no call has its transaction. Either a call with its Call-ID has forgotten it. Or a back
-/// end has sent it: such an INVITE is in no call if it goes to another back end, so it takes only
-/// spare room.
+/// Returns whether an INVITE whose response goes to `back` counts as an INVITE of this process
+/// although no call has its transaction. Then `lost` does not record the response. There are two
+/// cases. In the first, a call with its Call-ID has forgotten the transaction. In the second, a
+/// back end has sent the INVITE, and `lost` has no spare room: if an INVITE of a back end goes to
+/// another back end, no call has its transaction, so `lost` records such responses only while it
+/// has spare room.
 fn knows_invite(
     step: &Step<'_>,
     lost: &mut Lost,

@@ -10,8 +10,8 @@ use crate::rejection::Hints;
 use crate::settings::{Disposal, Overload};
 use crate::snapshot::Snapshot;
 
-/// Text of the Warning header (RFC 3261 §20.43) of a request's rejection because the back ends, not
-/// this proxy, are overloaded.
+/// Text of the Warning header (RFC 3261 §20.43) in a rejection that is sent because the back ends,
+/// not this proxy, are overloaded.
 const FULL: &str = "399 tidegate \"every back end is at its limits\"";
 const OVER_SHARE: &str =
     "399 tidegate \"the share of the sender in the room of back ends is used up\"";

@@ -18,8 +18,9 @@ use crate::message::request::Request;
 pub(crate) struct Known {
     /// The fingerprint of the Call-ID of the request.
     pub(crate) fingerprint: u128,
-    /// The call that the request belongs to. If there is none, a call with the same Call-ID, if the
-    /// request may begin this call again or goes to its back end.
+    /// The call that the request belongs to. For a request that belongs to no call, this is a call
+    /// with the same Call-ID that the request may begin again, or to whose back end the request
+    /// goes.
     pub(crate) call: Option<CallRef>,
     pub(crate) evidence: Evidence,
     /// True if the request has no To-tag, belongs to no dialog of the call table, and is neither an
@@ -118,11 +119,11 @@ impl Calls {
         known
     }
 
-    /// Returns the call of which a request outside any dialog retransmits the INVITE, or `None` if
-    /// the request is no such retransmission. `scan` is the result of scanning its `bytes`.
+    /// Returns the call whose INVITE a request outside any dialog retransmits, or `None` if the
+    /// request is no retransmission of an INVITE. `scan` is the result of scanning its `bytes`.
     ///
-    /// A request with another method is not looked for, because its branch alone does not identify
-    /// it. The gate recognizes its retransmissions by their
+    /// This function does not look for a request with another method, because the branch alone does
+    /// not identify such a request. The gate recognizes its retransmissions by their
     /// [fingerprint](crate::admission::view::View::fingerprint).
     pub(crate) fn find_repeated_invite(
         &self,
@@ -143,8 +144,8 @@ impl Calls {
         self.get(self.find_where(fingerprint, is_repetition)?)
     }
 
-    /// Returns the call within whose dialog the request in `bytes` is, or `Some(None)` if no call
-    /// with this fingerprint has the dialog. Returns `None` if no call with this fingerprint can
+    /// Returns the call that has the dialog of the request in `bytes`, or `Some(None)` if no call
+    /// with this fingerprint has this dialog. Returns `None` if no call with this fingerprint can
     /// have dialogs, or if the tags of the request cannot be read.
     pub(crate) fn find_within(
         &self,

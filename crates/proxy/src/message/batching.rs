@@ -24,8 +24,8 @@ pub(crate) fn sequence_of(call_id: &[u8]) -> u32 {
 ///
 /// A next hop that sheds in the kernel decides by a hash of the first bytes of an INVITE, so that
 /// it treats a retransmission like the original ([`Shedding`](tidegate_world::Shedding)). The
-/// number of inserted spaces depends on the other datagrams of the batch. With spaces, each
-/// retransmission would have other first bytes, and could get another decision.
+/// number of inserted spaces depends on the other datagrams of the batch. With spaces, a
+/// retransmission could have other first bytes than the original, and get another decision.
 ///
 /// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount
 /// of whitespace on either side of the colon". In a request, the first header field is our Via.

@@ -51,8 +51,9 @@ pub(crate) fn choose_tier(
     step.counters().served(tier(step.snapshot, &step.routing.calls, pool, call)).add(1);
 }
 
-/// Counts the call that begins with `request` and whose tier is not chosen, because its messages
-/// are measured too. Other requests, such as REGISTER, are no calls.
+/// Counts a call that begins with `request`, in a pool that serves all its calls in one tier. The
+/// call is counted because its messages are measured like those of other calls. Requests that begin
+/// no call, such as REGISTER, are not counted.
 pub(crate) fn count_call(step: &mut Step<'_>, request: &Request<'_>) {
     if request.method == Method::Invite {
         step.routing.tiering.on_begun();

@@ -401,7 +401,8 @@ impl Lost {
         self.heard.len(now) < HEARD_MAX / 2
     }
 
-    /// Counts the INVITEs of the previous process and the CANCELs for which there was no room.
+    /// Returns the number of INVITEs of the previous process, and of CANCELs, for which there was
+    /// no room.
     pub(crate) fn overflowed(&self) -> u64 {
         self.heard.overflowed() + self.asked.overflowed()
     }

@@ -158,9 +158,9 @@ fn on_silent(step: &mut Step<'_>, context: &Context, live: &mut Live, index: usi
 
 /// Handles a timeout of the client transaction of a branch: Timer B or F (RFC 3261 §17.1).
 ///
-/// RFC 3263 §4.3: a target has failed if the transaction "times out without ever having received any
-/// response, provisional or final". So after a 100, the timeout of a request other than INVITE
-/// sends it nowhere else.
+/// RFC 3263 §4.3: a target has failed if the transaction "times out without ever having received
+/// any response, provisional or final". So if a target has sent a 100, a request other than INVITE
+/// goes to no other target when its transaction times out.
 fn branch_timed_out(
     step: &mut Step<'_>,
     context: &mut Context,

@@ -172,9 +172,9 @@ pub(super) fn list_banned<'a>(bans: impl Iterator<Item = &'a Ban>, banned: &mut 
     banned.extend(bans.iter().map(|ban| network_of(ban.source).addr()));
 }
 
-/// Writes the networks of the largest of these floods into `unspared`. A network that `unspared`
-/// already contains keeps its place, unless another flood sends more than twice as much. The
-/// reason: the measured rates vary, and the kernel gets a new program for each change of
+/// Writes the networks of the largest of these `floods` into `unspared`. A network that is already
+/// in `unspared` stays there, unless another flood with more than twice its rate needs the place.
+/// The reason: the measured rates vary, and the kernel gets a new program for each change of
 /// `unspared`.
 fn set_unspared(unspared: &mut Vec<Network>, floods: &[HeavySource]) {
     let rank = |flood: &HeavySource| {

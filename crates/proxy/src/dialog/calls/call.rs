@@ -210,8 +210,8 @@ impl Call {
         open.fold(self.deadline.min(self.ack_due), Timestamp::min)
     }
 
-    /// Returns whether an INVITE outside a dialog has begun the call in this process, and has
-    /// established nothing that goes on.
+    /// Returns whether an INVITE outside a dialog has begun the call in this process, and the call
+    /// is not established: it is being set up or is over.
     pub(crate) fn has_invited(&self) -> bool {
         matches!(self.phase, Phase::Trying | Phase::Finished)
     }

@@ -19,9 +19,9 @@ use crate::transport::addresses::Origin;
 ///
 /// A removed back end (one that is no longer in the configuration) counts as trusted if the route
 /// token of its request names its address. So it can end its dialogs. Any other unknown source
-/// counts as the back end that its Via names, if there is one. The Via also distinguishes the back
-/// ends at one host on the connections that they have opened, because the ports of these are
-/// arbitrary.
+/// counts as the back end that its Via names, if there is one. If several back ends at one host
+/// have opened connections, the Via also shows which of them has sent the request, because the
+/// ports of these connections are arbitrary.
 pub(super) fn origin_of_sender(
     now: Timestamp,
     snapshot: &Snapshot,

@@ -269,8 +269,9 @@ impl Call {
     /// Removes open transactions that have timed out. Stops waiting for the ACK if its deadline has
     /// passed. Ends a call whose INVITE got no final response in time.
     ///
-    /// The entry of such a call is kept for the rejection of the next proxy, whose transaction
-    /// times out later than this one. RFC 3261 §17.2.1: the rejection is retransmitted for 64·T1.
+    /// The entry of such a call is kept, because the next proxy may still reject the INVITE: its
+    /// transaction times out later than ours. RFC 3261 §17.2.1: the rejection is retransmitted for
+    /// 64·T1.
     pub(in crate::dialog::calls) fn expire(&mut self, now: Timestamp) {
         self.open.retain(|open| open.until > now);
         self.free_open();
@@ -327,10 +328,11 @@ impl Call {
 
     /// Records a BYE within the dialog with this hash.
     ///
-    /// A caller may send a BYE with its tags exchanged to the back end, which knows no such dialog
-    /// and answers with 481 (RFC 3261 §12.2.2), while its call goes on. So if the back end of a
-    /// counted call is sent a BYE in the name of the callee, only a 2xx ends the call. Such a BYE
-    /// is correct if the call leads from the back end through this proxy to the callee.
+    /// A caller could send the back end a BYE with exchanged tags, as if the callee had sent it.
+    /// The back end knows no such dialog and answers with 481 (RFC 3261 §12.2.2), and the call goes
+    /// on. So if a BYE with exchanged tags goes to the back end of a counted call, only a 2xx ends
+    /// the call. Such a BYE is correct if the call leads from the back end through this proxy to
+    /// the callee.
     fn on_bye(&mut self, transaction: Transaction, dialog: u32, is_toward_backend: bool) {
         let Some(recorded) = self.dialogs.recorded(dialog) else { return };
         let is_reversed = recorded != dialog && is_toward_backend && self.counted.is_some();
