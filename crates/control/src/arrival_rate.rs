@@ -8,10 +8,11 @@ use tidegate_world::Timestamp;
 const OBSERVED_MIN: Duration = Duration::from_millis(100);
 
 /// An estimate of the arrivals a second: the number of arrivals, divided by the observation time.
-/// In both sums, older parts count less (exponential decay with the same time constant).
+/// Older arrivals and older observation time count less (exponential decay with the same time
+/// constant).
 ///
-/// After a pause in the arrivals, the estimate is too low at first. After one time constant, it has
-/// made up 63 % of the difference.
+/// After a pause in the arrivals, the estimate is too low at first. Within one time constant, the
+/// error falls by 63 %.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalRate {
     /// Time in seconds after which an arrival counts only 37 % of its initial weight.

@@ -42,8 +42,8 @@ impl BanList {
     }
 
     /// Ends the bans of these sources, for the command with the number `command`. Returns false if
-    /// none of them was banned. Does nothing and returns false if another shard has already
-    /// executed the command. So a ban that was made after this remains.
+    /// none of them was banned. If another shard has already executed the command, does nothing and
+    /// returns false, so that a newer ban remains.
     pub fn lift(
         &self,
         now: Timestamp,

@@ -8,8 +8,9 @@
 //! - The count of the work that a source offers and the observation time are multiplied by 0.8
 //!   every 100 ms. The count divided by the time is the rate of the source. Every 100 ms, the level
 //!   is computed from the rates of all sources, their *demands*. If more than twice the expected
-//!   work has arrived, this is done earlier, but at most every 10 ms. Between two computations, the
-//!   level follows the admitted share, and is compared with the current rate of the source.
+//!   work has arrived, the level is computed earlier, but at most every 10 ms. Between two
+//!   computations, the level follows the admitted share, and is compared with the current rate of
+//!   the source.
 //! - A source below the level passes. A source above it passes at the rate of the level, through
 //!   its own token bucket. The bucket holds the tokens of 100 ms, but at least one token.
 //! - *Credit* is the number of pieces that the throttle has admitted and that no source has used. A
@@ -263,8 +264,8 @@ impl Fairness {
     }
 
     /// Returns the maximum credit, in pieces, while this share of the work passes. The credit is
-    /// the number of pieces that the throttle has admitted and no source has used. It is at least
-    /// minus the maximum.
+    /// the number of pieces that the throttle has admitted and no source has used. The credit may
+    /// be negative, but is at least minus the maximum.
     fn credit_max(&self, share: f64) -> f64 {
         let passing = share * self.max_min.sum() * PERIOD.as_secs_f64();
         passing.max(CREDIT_MIN).min(self.sources.len() as f64).max(1.0)

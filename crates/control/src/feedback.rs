@@ -52,8 +52,8 @@ pub use upstreams::{Arrival, Upstreams};
 // RFC 7339 §4.3: "The default value of the "oc-validity" parameter is 500 (milliseconds)."
 pub const VALIDITY_DEFAULT: Duration = Duration::from_millis(500);
 
-/// The feedback that a server sends to an upstream server, to limit the requests that come back to
-/// it.
+/// The feedback that a server sends to an upstream server, to limit the requests that this upstream
+/// server sends to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feedback {
     /// The algorithm, which defines the meaning of `value`.

@@ -67,8 +67,9 @@ const EMERGENCY_MAX_CPS: f64 = 50.0;
 const EMERGENCY_MAX_PART: f64 = 0.25;
 
 /// If no buffer overflows, and the server could serve at least this part of all first messages that
-/// arrive, no source is heavy because of its first messages. The estimated rest may come from a
-/// flood that has ended. A source that floods with copies ([`COPIES_MAX`]) is heavy nevertheless.
+/// arrive, no source is heavy because of its first messages. The remaining messages are only an
+/// estimate, and may come from a flood that has ended. A source that floods with copies
+/// ([`COPIES_MAX`]) is heavy nevertheless.
 const ENOUGH: f64 = 0.9;
 
 /// Replaces [`ENOUGH`] if receive buffers overflow ([`LOST`]).
@@ -228,7 +229,8 @@ struct Account {
     /// The source floods with emergency calls before this time, as long as it is heavy.
     floods_until: Timestamp,
     /// The highest rate that the source exceeded with some certainty since it became heavy, in
-    /// messages a second. It fades. If nearly all messages of the source are dropped, the estimate
+    /// messages a second. It fades. In the comparison with the heaviest source ([`LIGHT`]), it
+    /// replaces a lower estimate: if nearly all messages of the source are dropped, the estimate
     /// falls although the source sends as much as before.
     peak: f64,
 }

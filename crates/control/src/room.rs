@@ -128,8 +128,8 @@ impl Room {
         self.sources.overflowed()
     }
 
-    /// Records a call of a source that counts as `weight` sources, and finds `headroom`. Returns
-    /// whether the source may use the reserve.
+    /// Records a call of a source that counts as `weight` sources. `headroom` is the room that the
+    /// back ends have for the call. Returns whether the source may use the reserve.
     pub(crate) fn on_call(
         &mut self,
         now: Timestamp,

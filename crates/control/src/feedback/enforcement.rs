@@ -17,8 +17,9 @@ const PASSED_MAX: f64 = 0.95;
 /// The limit on the sessions that this server accepts from one peer.
 ///
 /// The throttle accepts an evenly spread share of the sessions. The number of saved calls limits
-/// bursts. It grows at each tick by the granted calls less the cost of rejections. A token bucket
-/// would instead fill at the rate that is granted during the burst.
+/// bursts. At each tick, this number grows by the granted calls less the cost of rejections. A
+/// token bucket would also fill for the time before a burst, but at the rate that is granted during
+/// the burst.
 #[derive(Debug)]
 pub(super) struct Enforcement {
     /// The share of arriving sessions to accept, 0 to 1. It is computed from the rate before the

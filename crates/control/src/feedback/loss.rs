@@ -41,8 +41,8 @@ const REDUCIBLE_AT_FIRST: f64 = 0.8;
 // control scheme being used."
 #[derive(Debug)]
 pub(super) struct Loss {
-    /// The number of reducible requests, of requests that always pass, and of all requests, as of
-    /// the last request. Older requests count less.
+    /// Three numbers as of the last request: of reducible requests, of requests that always pass,
+    /// and of all requests. Older requests count less.
     weights: [f64; 3],
     counted: Timestamp,
     /// The throttle of reducible requests, and the throttle of other requests.

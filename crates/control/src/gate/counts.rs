@@ -6,10 +6,11 @@ use super::{EARLY, Gate};
 use crate::{Bucket, Flow, Reason};
 
 impl Gate {
-    /// Returns the counts of new work of one bucket for the sum over all gates of a process, which
-    /// contains each piece once. Work that another shard has [handed off](crate::Sender) is left
-    /// out, because the gate of that shard has counted it as admitted. If this gate rejects such
-    /// work, it counts in `stale`, like other work that is rejected after its admission.
+    /// Returns the counts of new work of one bucket, without the work that another shard has
+    /// [handed off](crate::Sender), because the gate of that shard has counted it as admitted. So
+    /// the sum over all gates of a process contains each piece once. If this gate rejects work that
+    /// was handed off, the work counts in `stale`, like other work that is rejected after its
+    /// admission.
     pub fn own_flow(&self, bucket: Bucket) -> Flow {
         let (all, not_own) = (self.signals.flow(bucket), &self.handed_off[bucket as usize]);
         Flow {

@@ -6,8 +6,8 @@
 pub const INVITES_PER_REGISTER: usize = 3;
 
 /// Divides `left` requests a second max-min fairly, by the weights of the methods, between two
-/// methods whose requests come at these rates. Returns the part of each method's requests that may
-/// pass, 0 to 1.
+/// methods. `rates` are the rates at which the requests of the methods arrive. Returns the part of
+/// each method's requests that may pass, 0 to 1.
 pub(super) fn passing_parts(left: f64, rates: [f64; 2]) -> [f64; 2] {
     let whole = INVITES_PER_REGISTER as f64 + 1.0;
     let weights = [INVITES_PER_REGISTER as f64 / whole, 1.0 / whole];

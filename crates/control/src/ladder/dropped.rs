@@ -49,7 +49,7 @@ pub(super) struct Dropped {
     late_max: Duration,
     level: usize,
     bands: [Band; LEVELS],
-    /// The fraction of the marks that is fresh: their packets are not dropped now and were not
+    /// The fraction of the marks that are fresh: their packets are not dropped now and were not
     /// dropped recently.
     fresh: f64,
 }
@@ -68,8 +68,8 @@ impl Dropped {
         passing_at(self.level)
     }
 
-    /// Returns the fraction of the marks that is fresh: their packets are not dropped now and were
-    /// not dropped recently.
+    /// Returns the fraction of the marks that are fresh: packets with these marks are not dropped
+    /// now, and were not dropped recently.
     pub(super) fn fresh(&self) -> f64 {
         self.fresh
     }

@@ -13,7 +13,7 @@ pub(super) struct Incoming {
     pub(super) arrivals: [Arrivals; 2],
     /// Rate of the messages that are exempt from drops or are retransmissions of judged requests.
     pub(super) exempt: Arrivals,
-    /// Part of the requests for new work that is not exempt from drops, 0 to 1.
+    /// The part, 0 to 1, of the requests for new work that are not exempt from drops.
     pub(super) subject: f64,
     pub(super) standing: Standing,
 }
@@ -28,8 +28,8 @@ impl Incoming {
         }
     }
 
-    /// Updates the rates with the counts of a period. `fresh_parts` is, for each method, the fraction
-    /// of the marks that is fresh.
+    /// Updates the rates with the counts of a period. `fresh_parts` is, for each method, the
+    /// fraction of the marks that are fresh.
     pub(super) fn measure(&mut self, period: &Period, fresh_parts: [f64; 2]) {
         let seconds = period.seconds.min(STEP_MAX_S);
         let pace = self.standing.pace(period);

@@ -66,8 +66,8 @@ const GROWTH: f64 = 0.1;
 /// however many exempt packets come.
 const LEFT: f64 = 0.25;
 
-/// If more than this part of a period was idle, the load of earlier periods by rejections does not
-/// matter.
+/// If more than this part of a period was idle, the load that rejections caused in earlier periods
+/// does not matter.
 const ROOM: f64 = 0.5;
 
 /// Number of periods after a change of the dropped share in which the server still reads messages
@@ -179,7 +179,8 @@ impl Measurements {
     }
 
     /// Returns the part of the processor that is taken by rejecting messages to which the share
-    /// applies. Dropping more of them does not reduce the cost of the exempt ones.
+    /// applies. Dropping more of these messages does not reduce the cost of rejecting exempt
+    /// messages.
     pub(super) fn subject_load(&self, period: &Period) -> f64 {
         let mean = self.load();
         let load = if period.idle > ROOM { mean.min(period.load) } else { mean };

@@ -23,8 +23,8 @@ pub struct Tally {
     pub fresh: u64,
     /// The messages in `fresh` that are REGISTERs.
     pub fresh_registers: u64,
-    /// The messages in `fresh` that did not come through such a buffer, but on connections: INVITEs
-    /// and REGISTERs.
+    /// The INVITEs and the REGISTERs in `fresh` that came on connections, so that they are not in
+    /// `datagrams`.
     pub fresh_on_streams: [u64; 2],
     /// The messages in `asked` that were not exempt from drops and were not
     /// [fresh](super::Ladder::is_fresh).
@@ -146,9 +146,10 @@ impl Period {
         self.repeated += invites + registers;
     }
 
-    /// Returns the messages a second that the ladder may drop and that were read, at the rates at
-    /// which they arrived: `pace` times the rates at which they were read, those on connections and
-    /// the datagrams.
+    /// Returns the rate at which the messages of `asked` arrived, in messages a second. This is the
+    /// rate at which messages on connections were read, times the ratio `on_streams`, plus the rate
+    /// at which datagrams were read, times the ratio `datagrams`. The ratios are those of
+    /// [`Standing::pace`](super::standing::Standing::pace).
     pub(super) fn read(&self, [on_streams, datagrams]: [f64; 2]) -> f64 {
         on_streams * (self.asked - self.datagrams).max(0.0) + datagrams * self.datagrams
     }

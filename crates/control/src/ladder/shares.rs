@@ -64,8 +64,8 @@ impl Shares {
         1.0 - self.dropped[method as usize].passing()
     }
 
-    /// Returns, for each method, the fraction of the marks that is fresh: their packets are not
-    /// dropped now and were not dropped recently.
+    /// Returns, for each method, the fraction of the marks that are fresh: packets with these marks
+    /// are not dropped now, and were not dropped recently.
     pub(super) fn fresh(&self) -> [f64; 2] {
         self.dropped.each_ref().map(Dropped::fresh)
     }

@@ -38,8 +38,9 @@ const PACE: [f64; 2] = [0.25, 2.0];
 pub(super) struct Standing {
     connections: Waits,
     datagrams: Waits,
-    /// A time since which messages have been dropped and the standing wait has been too long, and
-    /// the wait in seconds at this time.
+    /// The start of the current test of whether dropping shortens a standing wait that is too long,
+    /// and the wait in seconds at this start. `None` while no messages are dropped or the wait is
+    /// not too long.
     long: Option<(Timestamp, f64)>,
     /// The time until which no standing wait is too long.
     ignored_until: Timestamp,

@@ -91,7 +91,7 @@ impl Estimate for Occupancy {
         self.trail.newest().is_none_or(|last| last.at < signals.processor.at)
     }
 
-    /// Returns infinity if the occupancy was 0.
+    /// Returns the factor for the admitted share, or infinity if the occupancy was 0.
     fn factor(&mut self, _: Timestamp, _: u64, signals: &Signals) -> Option<f64> {
         let newest = signals.processor;
         if self.trail.newest().is_some_and(|last| newest.at.since(last.at) > REST) {
