@@ -11,8 +11,9 @@ pub struct Limits {
     pub ordinary: usize,
     /// Maximum number of datagrams in a turn from the sockets for responses. The value is from 1 to
     /// 4096, and the default is 1024, like that of `streams`. A turn may forward as many requests
-    /// from connections as `streams` allows. If fewer responses were read, the others would wait
-    /// for later turns, and their socket would overflow.
+    /// from connections as `streams` allows, and their responses may come in datagrams. If a turn
+    /// read fewer responses, the others would wait for later turns, and their socket would
+    /// overflow.
     pub responses: usize,
     /// Maximum number of datagrams in a turn from the sockets for new work (INVITEs and REGISTERs).
     /// The value is from 1 to 1024, and the default is 64. Without a limit, the shard would only

@@ -45,9 +45,9 @@ pub(super) enum Unfilled {
 
 impl Connection {
     /// Reads the next message. A [`Turn`] makes at most one system call to read bytes, and passes
-    /// on at most `messages_max` messages. `quiet_until` is a time at which a connection that has
-    /// become readable in this turn still had nothing to read. `spare` is an empty buffer, which is
-    /// used if the connection holds no bytes.
+    /// on at most `messages_max` messages. If the connection has become readable in this turn, it
+    /// had nothing to read at the time `quiet_until`. `spare` is an empty buffer, which is used if
+    /// the connection holds no bytes.
     pub(crate) fn read(
         &mut self,
         now: Timestamp,
