@@ -6,9 +6,10 @@
 //! An INVITE is not retransmitted after a 100, so its response must be sent however long it is.
 //! Therefore the proxy always sends these responses of each transaction: the first of each kind of
 //! provisional response, and two final responses, normally the first and one retransmission. All
-//! other responses are retransmissions, and responses of other branches of a fork. It sends them up
-//! to `amplification_max` times the bytes received (3 by default). There is no such limit if the
-//! address is verified, or belongs to a back end or a trusted source.
+//! other responses are retransmissions, and responses of other branches of a fork. The proxy sends
+//! them only while all bytes sent are at most `amplification_max` times the bytes received (3 by
+//! default). There is no such limit if the address is verified, or belongs to a back end or a
+//! trusted source.
 //!
 //! An address is verified by a message that only a receiver of a response could have sent. There
 //! are two kinds: the ACK to a final response, with the To-tag that the responder has chosen, and

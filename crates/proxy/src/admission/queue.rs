@@ -24,8 +24,8 @@ pub(crate) struct ClassQueues {
     ahead: usize,
 }
 
-/// While other new work waits, the maximum number of messages of existing calls and transactions,
-/// and of INVITEs with priority, that are served before one message of that work.
+/// Maximum number of messages of existing calls and transactions, and of INVITEs with priority,
+/// that are served before one message of other new work, while such work waits.
 const AHEAD_MAX: usize = 15;
 
 /// The queues of new work without priority, in the order of their turns. An empty queue leaves its

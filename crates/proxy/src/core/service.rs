@@ -172,8 +172,8 @@ impl Proxy {
     }
 
     /// Records a rejection, whether the message was rejected on arrival or when it was to be
-    /// served. If only one kind of rejection were recorded, the cost of rejections would seem lower
-    /// than it is, and the kernel would drop too little.
+    /// served. If only one of these two kinds were recorded, the cost of rejections would seem
+    /// lower than it is, and the kernel would drop too little.
     fn record_rejected(&mut self, class: Option<Class>) {
         if let Some(kernel_shed) = &mut self.kernel_shed {
             kernel_shed.on_rejected(class);

@@ -9,8 +9,9 @@ use tidegate_world::{ConnectionId, Timestamp, Transport};
 
 use crate::target::Target;
 
-/// Maximum number of places that a table remembers. A new place replaces the oldest one. A place
-/// takes about 150 bytes. The end of a connection is remembered at two places.
+/// Maximum number of places (connections or addresses) that a table remembers. A new place replaces
+/// the oldest one. A place takes about 150 bytes. The end of a connection is remembered at two
+/// places.
 const ENDED_MAX: usize = 1 << 15;
 
 /// Time that an end is remembered. A request that waits for its first response checks its
@@ -38,7 +39,7 @@ pub(super) struct Ended {
 impl Ended {
     /// Records that the connection of `target` to its address has ended or, if `target` names no
     /// connection, that its address cannot be reached. `is_by_address` is true if a request whose
-    /// target names no connection may use this one.
+    /// target names no connection may use this connection.
     pub(super) fn record(&mut self, now: Timestamp, target: &Target, is_by_address: bool) {
         let Target { connection, transport, address, .. } = *target;
         if let Some(id) = connection {

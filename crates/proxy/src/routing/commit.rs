@@ -164,8 +164,8 @@ fn evidence_of_ack(
 /// Checks that the overload restriction requested by the back end at `address` admits a request. A
 /// retransmission passes without this check, because the original was admitted. An ACK to a
 /// rejection and a CANCEL are checked, although they have the branch of their INVITE. `call` is the
-/// entry of the call, which remembers its transactions. A request of one back end to another may
-/// have no entry, but the gate remembers new work.
+/// entry of the call, which remembers its transactions. A request that one back end sends to
+/// another may have no entry, but the gate remembers new work.
 ///
 /// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
 /// stream of SIP requests, even though throttling may only affect a particular subset of the

@@ -353,9 +353,10 @@ impl Ingress {
         }
     }
 
-    /// Returns the relation of a message to the call or transaction that it claims to belong to. The
-    /// message is checked only during a flood of messages that belong to none, and only if messages
-    /// are queued by class. Otherwise it counts as known.
+    /// Returns the relation of a message to the call or transaction that it claims to belong to.
+    /// The message is checked only during a flood of messages that belong to no call or
+    /// transaction, and only if messages are queued by class. Otherwise the message counts as
+    /// known.
     #[inline(always)]
     fn early_standing(&self, arrival: &Arrival<'_>) -> Standing {
         let Arrival { now, received, reading, view, .. } = *arrival;
