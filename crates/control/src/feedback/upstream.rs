@@ -23,7 +23,8 @@ use super::upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
 use super::{Algorithm, Algorithms, Category};
 
 /// A peer is assumed to send at least this share of its requests while it holds the others back. So
-/// each counts as at most 1/`SHARE_MIN` requests of the load before any restriction.
+/// each request that it sends counts as at most 1/`SHARE_MIN` requests of the load before any
+/// restriction.
 const SHARE_MIN: f64 = 0.01;
 
 /// If an earlier estimate of the original load is higher than the present one, each tick multiplies
@@ -128,8 +129,8 @@ impl Upstream {
         self.load.on_stray(now);
     }
 
-    /// Counts the first call of a stranger, in the entry of the stranger. It only begins the
-    /// measurement of the stranger's rate. The call itself counts in the joint entry, so the stranger
+    /// Counts the first call of a stranger, in the entry of the stranger. There it only begins the
+    /// measurement of the stranger's rate. As a call it counts in the joint entry, so the stranger
     /// is not active yet.
     pub(super) fn on_first_call(&mut self, now: Timestamp) {
         self.heard = now;

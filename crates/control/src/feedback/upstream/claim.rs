@@ -8,9 +8,9 @@ use crate::feedback::upstream_settings::TICK;
 
 /// A peer that claims a load above its grant must send at least this part of the grant. The missing
 /// requests are summed up. When they are as many as the peer may send in [`SHORTFALL_MAX`], the
-/// claim counts as false: after twice this time if the peer sends nothing. An honest peer also
-/// sends too little until a larger feedback value reaches it. Values travel in responses, so a peer
-/// that has to hold back almost everything gets them late.
+/// claim counts as false. If the peer sends nothing, this happens after twice this time. An honest
+/// peer also sends too little until a larger feedback value reaches it. Values travel in responses,
+/// so a peer that has to hold back almost everything gets them late.
 const CLAIMED_MIN: f64 = 0.5;
 const SHORTFALL_MAX: Duration = Duration::from_secs(1);
 
