@@ -282,8 +282,8 @@ pub(crate) fn write_own(
     Some(bytes)
 }
 
-/// Moves the call to the back end that has sent the 2xx. A 2xx to the INVITE of a back end does not
-/// move the call, because another party has sent it.
+/// Moves the call to the back end that has sent the 2xx. If a back end has sent the INVITE, its 2xx
+/// does not move the call, because another party has sent this 2xx.
 fn settle_call(step: &mut Step<'_>, context: &Context, backend_ref: Option<BackendRef>) {
     let Some(backend_ref) = backend_ref.filter(|_| context.toward_backend) else { return };
     let Some(call) = step.routing.calls.get(context.call) else { return };
