@@ -19,10 +19,11 @@
 //!   together still send much more than the total, the limit is four times, twice, or once the
 //!   level. So the messages of a source that is a little above the level are not dropped like those
 //!   of a source that floods.
-//! - Repetitions of messages on which the gate has decided count only for a limit of twelve times
-//!   the level, where the level is at most the total. So a source below the level that repeats each
-//!   message up to ten times, because it gets no answer, is not heavy. A source that floods with
-//!   repetitions is heavy.
+//! - Repetitions of messages on which the gate has decided do not count for this limit. There is a
+//!   second limit, for which all messages of a source count: twelve times the level, where the
+//!   level is at most the total. So a source below the level that repeats each message up to ten
+//!   times, because it gets no answer, is not heavy. A source that floods with repetitions is
+//!   heavy.
 //! - A source is not heavy if its rate is below half a percent of the highest rate of any source in
 //!   the last seconds. Dropping its messages would not end the overload. So the messages of a small
 //!   source are not dropped even if a flood prevents all service.

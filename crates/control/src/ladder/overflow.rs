@@ -16,8 +16,8 @@ const REMAINS: f64 = 0.8;
 /// in a single period depends on when the process could run.
 const COMPARED: usize = 3;
 
-/// The factor by which an overflow must exceed an earlier one that dropping did not prevent,
-/// because the counts of short periods differ by chance.
+/// If dropping did not prevent an overflow, the ladder ignores overflows of up to this many times
+/// its size. The factor is above 1, because the counts of short periods differ by chance.
 const MARGIN: f64 = 2.0;
 
 /// Time constant, in seconds, with which the ladder forgets an overflow that dropping did not

@@ -18,8 +18,8 @@
 //! buffers overflow or the standing wait is too long. `p` falls if a fifth more should pass, or if
 //! everything should pass. It falls only while none of these three conditions holds. It falls by
 //! one level a period, because each fall lets late callers through. If rejecting takes less than a
-//! quarter of the budget, it falls by four levels. If more than half of the period was idle, only
-//! the rejections of this period count for this.
+//! quarter of the budget, it falls by four levels. If more than half of the period was idle, the
+//! time for rejections in earlier periods does not count here.
 
 use std::time::Duration;
 

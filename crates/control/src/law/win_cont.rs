@@ -7,9 +7,9 @@
 //! calls that wait fill the budget. The law recovers with the next message that is served. Cold
 //! start: everything is admitted until the first message is served or the first tick is due.
 //!
-//! Options: with `check` = 1, N is computed only after messages that begin a call, without the
-//! calls with priority, which usually wait in another queue. A fixed `bound` can replace μ·D_B. It
-//! needs no estimate of μ, but an operator must know μ to choose it.
+//! Options: with `check` = 1, N is computed only after messages that begin a call without priority.
+//! (Calls with priority usually wait in another queue.) A fixed `bound` can replace μ·D_B. It needs
+//! no estimate of μ, but an operator must know μ to choose it.
 //!
 //! Known bias: μ is the rate of admitted calls. So at a small load the budget is small, and bursts
 //! are rejected although the processor has room for them.
