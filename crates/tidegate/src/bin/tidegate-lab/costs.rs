@@ -16,8 +16,9 @@ use crate::calibrate::Kept;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// The model is evaluated at this fraction of the greatest accepted rate, as in paper 000, the
-/// thesis on single-class and simplified multi-class overload control (`docs/papers.md`).
+/// The rate at which the model is evaluated, as a fraction of the greatest accepted rate. The value
+/// is that of paper 000, the thesis on single-class and simplified multi-class overload control
+/// (`docs/papers.md`).
 const PART: f64 = 0.9;
 
 /// Measure the cost of each kind of message (accepted, rejected or dropped), with and without the

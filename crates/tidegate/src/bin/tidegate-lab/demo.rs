@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     tell(args, &summary)
 }
 
-/// The screen as the output of the demonstration.
+/// A screen to which the demonstration writes its output.
 struct OnScreen(Screen);
 
 impl Output for OnScreen {

@@ -64,14 +64,15 @@ impl History {
         files.lines().filter_map(|file| Some(file.split_once("/src/")?.0.to_owned())).collect()
     }
 
-    /// Returns whether a commit is the last one or an ancestor of it.
+    /// Returns whether a commit is the last commit of the work tree (HEAD), or an ancestor of that
+    /// commit.
     pub fn has(&self, commit: &str) -> bool {
         let command = ["merge-base", "--is-ancestor", "--end-of-options", commit, "HEAD"];
         git(&self.folder, &command).is_some()
     }
 }
 
-/// Runs git in `folder`. Returns `None` if it fails.
+/// Runs git in `folder`. Returns `None` if git fails.
 fn git(folder: &Path, arguments: &[&str]) -> Option<Output> {
     let output = Command::new("git").arg("-C").arg(folder).args(arguments).output();
     output.ok().filter(|output| output.status.success())

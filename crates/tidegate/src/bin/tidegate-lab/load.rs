@@ -59,8 +59,8 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-/// Returns a function that parses a time by `parse`, or `exp:` and the mean of an exponential
-/// distribution.
+/// Returns a function that parses a fixed time with `parse`, or `exp:` followed by the mean of an
+/// exponential distribution.
 fn parse_span(
     parse: fn(&str) -> Result<Duration, String>,
 ) -> impl Fn(&str) -> Result<Span, String> + Clone + Send + Sync {

@@ -182,8 +182,9 @@ fn check(
     }
 }
 
-/// Prints warnings about rows that are older than the last change of the program. `recorded` has the
-/// commits of the recorded rows, each with their number. Returns the warning about recorded rows.
+/// Prints warnings about rows that are older than the last change of the program. `recorded` has
+/// the commits of the recorded rows, each with the number of its rows. Returns the warning about
+/// recorded rows.
 fn warn_of_older(
     recorded: BTreeMap<String, usize>,
     claims: &Claims,

@@ -134,7 +134,7 @@ pub fn check_highlight(asked: &[String], labels: &[&str]) -> Result<(), Trouble>
     }
 }
 
-/// World of a run, and the programs that produce its results.
+/// The world in which a scenario is run, and the programs that produce the results.
 pub struct Worlds {
     /// The laboratory and, for real sockets, the proxy.
     pub programs: Programs,

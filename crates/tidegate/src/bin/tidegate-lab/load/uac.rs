@@ -237,8 +237,8 @@ impl Args {
         Calls::new(stage, &CallerConfig { transport, ..config }, share, seed)
     }
 
-    /// Returns the configuration of the calls. The local address in it is only a placeholder,
-    /// because no socket is open yet.
+    /// Returns the configuration of the calls. Its local address is only a placeholder, because no
+    /// socket is open yet.
     ///
     /// # Errors
     /// Returns an error if no generator could make these calls.

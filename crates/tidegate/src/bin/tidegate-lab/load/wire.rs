@@ -10,7 +10,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use serde::Serialize;
 use tidegate_io::Clock;
 
-/// Maximum number of received messages that wait here. Further messages wait in the kernel.
+/// Maximum number of received messages that wait in this process. Further messages wait in the
+/// kernel.
 const WAITING_MAX: usize = 16;
 
 /// Maximum time that the peer may take to accept a part of a message.

@@ -81,9 +81,9 @@ impl Followers {
         Ok(Precision { errors })
     }
 
-    /// Waits until each follower has ended. The first of `stops` stops the calls, and the second
-    /// gives up all followers. Calls `tell` every second with the sums of all counts. Returns the
-    /// name and the end of each follower.
+    /// Waits until each follower has ended. At the first message of `stops`, the followers stop
+    /// their calls. At the second, the leader gives up all followers. Calls `tell` every second
+    /// with the sums of all counts. Returns the name and the end of each follower.
     pub fn watch(
         mut self,
         stops: &Receiver<()>,
