@@ -119,8 +119,9 @@ pub struct Counters {
     /// Messages handed to other shards.
     pub handoffs_out: Counter,
     /// Messages not handed off, because the queue of the other shard was full, because the other
-    /// shard has ended, or because there is no such shard. Up to a limit, messages that arrived on
-    /// a connection or were to leave on one go back to the core. All others are lost.
+    /// shard has ended, or because there is no such shard. Messages that arrived on a connection go
+    /// back to the core, and up to a limit also messages that were to leave on one. All others are
+    /// lost.
     pub handoffs_lost: Counter,
     /// Queries of the core that were sent to a resolver or store.
     pub queries: Counter,
