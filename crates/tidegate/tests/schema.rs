@@ -33,7 +33,9 @@ const ACCEPTED: &[&str] = &[
     // A text breaks its grammar, such as an address, a host name or a method.
     "names.toml", "routes.toml", "wildcard.toml",
     // A key contradicts another key.
-    "backups.toml", "fork-many.toml", "law.toml", "limits-that-do-not-fit.toml", "pad.toml",
+    "backups.toml", "connections.toml", "fork-limits-elsewhere.toml", "fork-many.toml",
+    "fork-priority.toml", "law.toml", "limit-of-a-later-pool.toml", "limits-that-do-not-fit.toml",
+    "no-priority.toml", "pad.toml",
     "sharing-pools.toml", "sharing.toml", "tls.toml",
     // A name is used twice, is not defined, or is not reached.
     "duplicates.toml", "families.toml", "large-requests-elsewhere.toml",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_agent::{AnswererStats, CallerStats};
 use tidegate_balance::{Backend, BackendRegistry, State};
 use tidegate_control::Bucket;
-use tidegate_proxy::{Class, Counters, DropReason, Mode, Queueing, REPLIES};
+use tidegate_proxy::{Class, Counters, DropReason, FlowCounters, Mode, Queueing, REPLIES};
 use tidegate_server::ShardCounters;
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
@@ -187,12 +187,15 @@ impl Instruments {
             longest_queue: fill(longest.max().unwrap_or(0), limits.one_queue),
             // If work is decided at service, the proxy publishes its count a little later.
             admitted: limits.counts_at_once.then(|| {
-                sum(&|proxy| {
-                    // A re-INVITE may count as a session, other requests do not.
-                    let sessions = [Bucket::Session, Bucket::Priority];
-                    let flows = sessions.map(|bucket| &proxy.overload.flows[bucket as usize]);
-                    flows.iter().map(|flow| flow.admitted.get() - flow.stale.get()).sum()
-                })
+                // A re-INVITE may count as a session, other requests do not. Work that is handed off
+                // is admitted at one shard and may become stale at another.
+                let sessions = [Bucket::Session, Bucket::Priority].map(|bucket| bucket as usize);
+                let of = |count: fn(&FlowCounters) -> u64| {
+                    sum(&|proxy| {
+                        sessions.iter().map(|&bucket| count(&proxy.overload.flows[bucket])).sum()
+                    })
+                };
+                of(|flow| flow.admitted.get()).saturating_sub(of(|flow| flow.stale.get()))
             }),
             remembered: fill(sum(&|proxy| proxy.overload.remembered.get()), limits.remembered),
             backends: backends.iter().map(held).collect(),

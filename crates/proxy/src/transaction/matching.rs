@@ -33,12 +33,12 @@ pub(crate) fn try_match(
     if matches!(request.method, Method::Ack | Method::Cancel)
         && let Some(context) = table.get_mut(handle)
     {
-        context.budget.on_request(received.bytes.len(), true);
         if context.budget.is_flooded() {
             step.counters().dropped(DropReason::CallFlood).add(1);
             step.shown = SourceEvidence::Floods;
             return true;
         }
+        context.budget.on_request(received.bytes.len(), true);
     }
     match request.method {
         Method::Ack => acknowledge(step, table, handle, received, request),
