@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, Load, Routing, Span};
 use tidegate_emulate::HostSettings;
-use tidegate_proxy::{Mode, Secret};
+use tidegate_proxy::{Disposal, Mode, Secret};
 use tidegate_server::assembly::{Assembly, Server};
 use tidegate_server::config::Selection;
 use tidegate_sim::Process;
@@ -163,8 +163,8 @@ pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> 
 }
 
 /// Returns the settings from which the checkers compute the counts that a proxy must have. Returns
-/// `None` unless the proxy handles each packet immediately and its transaction table has room for
-/// all requests. If the table were full, the proxy would forward in-dialog requests without a
+/// `None` unless the proxy handles each packet immediately, answers what it rejects, and its
+/// transaction table has room for all requests. If the table were full, the proxy would forward in-dialog requests without a
 /// transaction, and would not retransmit them. The checkers' model of a proxy does not cover this.
 pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
@@ -173,8 +173,12 @@ pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, 
     // A message that waits for its connection is counted before a tap sees it, and a tap may never
     // see it.
     let at_once = world.transports(index) == [Transport::Udp; 2];
+    // A proxy that drops what it rejects ends a call without a packet if the call finds no room at
+    // another back end.
+    let answers = config.overload.disposal != Disposal::Drop;
     let this = &world.proxies[index];
-    let balances = this.emulate.is_empty() && is_roomy && at_once && hands_off_at_once(this);
+    let balances =
+        this.emulate.is_empty() && is_roomy && at_once && answers && hands_off_at_once(this);
     Ok(balances.then(|| Balancer {
         backends: world.behind(index).into_iter().map(address).collect(),
         forks: config.pool[0].policy == Selection::Fork,

@@ -14,6 +14,8 @@
 //!
 //! - for a balancer that was stalled or drained since its last start, because its timers may be
 //!   late or it rejects new work;
+//! - for a balancer that drops what it rejects, because it ends a call without a packet if the call
+//!   finds no room at another back end;
 //! - for a short time after a timer has ended a call or a transaction, because a balancer fires its
 //!   timers late by up to its slack;
 //! - after the balancer has evicted ended calls to make room, because the model evicts no calls;
