@@ -93,14 +93,17 @@ fn by_token(
         let backend = snapshot.backend(*owner);
         backend.admin_state() != AdminState::Removed || !backend.is_idle() || was_removed()
     };
-    if let Some(owner) = snapshot.addresses.backend_ref(token.backend).filter(is_accepted) {
+    let is_there = |entry: &&Call| {
+        snapshot.backend(entry.backend_ref).address_at(entry.address_generation)
+            == Some(token.backend)
+    };
+    let entry = call.and_then(|call| state.calls.get(call)).filter(is_there);
+    // A fork counts only one of its back ends. If another one was removed while it rang, only the
+    // entry of the call knows it.
+    let listed = snapshot.addresses.backend_ref(token.backend).filter(is_accepted);
+    if let Some(owner) = listed.or(entry.map(|entry| entry.backend_ref)) {
         // After a reload another back end may have the address in the token. The call still counts
         // for the back end at which it began.
-        let is_there = |entry: &&Call| {
-            snapshot.backend(entry.backend_ref).address_at(entry.address_generation)
-                == Some(token.backend)
-        };
-        let entry = call.and_then(|call| state.calls.get(call)).filter(is_there);
         let backend_ref = entry.map_or(owner, |entry| entry.backend_ref);
         let is_invite = is_invented || is_new && request.method == Method::Invite;
         let begins = is_invite && begins(now, state, call, request, evidence, backend_ref);

@@ -308,6 +308,36 @@ fn a_fork_rings_at_the_back_ends_that_are_configured_then() {
     assert_eq!(r.invite("2").to, address(BACKEND_C));
 }
 
+/// Swarm seed 680144. A fork counts its call at one of its back ends, so the other ones are idle.
+#[test]
+fn a_removed_back_end_that_answers_a_fork_releases_its_call_at_the_end() {
+    let mut r = Reloaded::new(Mode::Transaction, &[BACKEND_A, BACKEND_B]);
+    let fork = |pools: &[Pool]| {
+        let choice = Choice::All(vec![1000; pools[0].backends().len()]);
+        vec![PoolSettings { choice, ..PoolSettings::new(pools[0].clone(), Policy::Rr) }]
+    };
+    let pools = r.enlist(&[pool_spec("app", &[BACKEND_A, BACKEND_B])]);
+    assert!(r.s.proxy.reload(r.s.now, fork(&pools), rule(0)));
+    let sent = r.s.send(CALLER, &invite("1"));
+    let ringing = sent.iter().find(|sent| sent.to == address(BACKEND_B)).unwrap().clone();
+    let removed = pools[0].backends()[1].clone();
+    let pools = r.enlist(&[pool_spec("app", &[BACKEND_A])]);
+    assert!(r.s.proxy.reload(r.s.now, fork(&pools), rule(0)));
+    let sent = r.s.send(BACKEND_B, &ringing.answer("200 OK"));
+    let ok = sent.iter().find(|sent| sent.start().contains(" 200 ")).unwrap();
+    let more = format!("Totag\r\nRoute: {}\r\n", ok.header("Record-Route"));
+    assert_eq!(removed.calls(), 1);
+    for (method, cseq) in [("ACK", 1), ("BYE", 2)] {
+        let text = request(method, "sip:bob@192.0.2.1", "1", cseq, &more);
+        let sent = r.s.one(CALLER, &text);
+        assert_eq!(sent.to, address(BACKEND_B), "{method}");
+        if method == "BYE" {
+            r.s.send(BACKEND_B, &sent.answer("200 OK"));
+        }
+    }
+    assert_eq!(removed.calls(), 0);
+}
+
 #[test]
 fn a_back_end_no_longer_probed_gets_calls_at_once() {
     let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A]);
