@@ -347,7 +347,7 @@ impl Calls {
     ) -> bool {
         match self.get_mut(call) {
             Some(entry) => entry.take_rate(now, price),
-            None => self.rates.take(now, number),
+            None => self.rates.take(now, number, price),
         }
     }
 

@@ -216,9 +216,11 @@ fn check_outside(
 /// on new work. In calls with transactions, retransmissions do not reach this function.
 fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known, number: u64) -> bool {
     let calls = &mut step.routing.calls;
-    // A source that knows only the Call-ID must not use up the rate of the call.
-    let call = known.call.filter(|_| !known.is_stray).unwrap_or(CallRef::NONE);
     let Request { identity, method, is_again, .. } = *request;
+    // A source that knows only the Call-ID must not use up the rate of the call. So copies of a
+    // single request have a rate of their own.
+    let is_of_call = !(known.is_stray || known.is_new && is_again);
+    let call = known.call.filter(|_| is_of_call).unwrap_or(CallRef::NONE);
     let is_repeated = is_again
         || method != Method::Ack && calls.is_repeated(call, Transaction { identity, method });
     let price = if is_repeated { Price::Retransmission } else { Price::Request };

@@ -157,6 +157,8 @@ pub(crate) fn plan<'a>(
                 Some(token) => token.number(&snapshot.keys, fingerprint),
                 None => fingerprint as u64,
             };
+        } else if plan.is_rated && is_new && request.is_again {
+            plan.number = request.identity;
         }
         let routes = &input.routes;
         if let Some(target_choice) =

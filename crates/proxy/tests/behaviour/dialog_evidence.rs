@@ -200,6 +200,21 @@ fn without_transactions_copies_of_a_single_request_are_limited_too() {
     assert_eq!(passed, 360);
 }
 
+// A stranger may know the Call-ID of a call.
+#[test]
+fn copies_of_a_single_request_do_not_use_up_the_rate_of_a_call_with_its_call_id() {
+    let (mut s, _) = with_call(Mode::Stateless, "a");
+    let text = request("MESSAGE", "sip:bob@192.0.2.1", "a", 9, "");
+    let first = forwarded(s.send(STRANGER, &text)).unwrap();
+    s.send(BACKEND_A, &first.answer("200 OK"));
+    for _ in 0..1000 {
+        s.send(STRANGER, &text);
+    }
+    assert_eq!(s.counters.dropped(DropReason::CallFlood).get(), 1000 - 360);
+    end(&mut s, "a");
+    assert_eq!(s.held(), [0, 0]);
+}
+
 // RFC 3261 §8.2.2.2: "The same request has arrived at the UAS more than once, following different
 // paths, most likely due to forking." The number is limited to what a fork makes.
 #[test]

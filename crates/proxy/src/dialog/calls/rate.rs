@@ -87,8 +87,8 @@ impl Rates {
 
     /// Returns whether one more request of the call with this number may pass now. If so, counts
     /// the request.
-    pub(super) fn take(&mut self, now: Timestamp, number: u64) -> bool {
-        self.0[number as usize % PLACES].take(now, Price::Request)
+    pub(super) fn take(&mut self, now: Timestamp, number: u64, price: Price) -> bool {
+        self.0[number as usize % PLACES].take(now, price)
     }
 
     /// Returns whether the limit of the call with this number is used up.
