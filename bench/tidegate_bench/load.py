@@ -138,9 +138,13 @@ def own_losses(report: Mapping[str, Any]) -> int:
     return int(report["stats"]["not_begun"] + usage["send_drops"] + of_streams)
 
 
-def words(load: Load, report: Path, slack_ms: float = 1.0) -> list[str]:
-    """Returns the options with which `tidegate load` offers the load, up to this much late, and writes a report."""
-    options = ["--rate", str(load.rate_cps), "--duration", str(load.seconds), "--warm-up", str(load.warm_up_s)]
+def words(load: Load, report: Path, slack_ms: float = 1.0, cool_down_s: float = 0.0) -> list[str]:
+    """Returns the options with which `tidegate load` offers the load, up to this much late, and writes a report.
+
+    The load goes on for `cool_down_s` after the measured time.
+    """
+    options = ["--rate", str(load.rate_cps), "--duration", str(load.seconds + cool_down_s)]
+    options += ["--warm-up", str(load.warm_up_s)]
     options += ["--deadline", str(1000 * DEADLINE_S), "--arrivals", load.arrivals, "--seed", str(load.seed)]
     return [*options, "--slack", str(slack_ms), "--open-max", str(_OPEN_MAX), "--json", str(report)]
 
@@ -194,8 +198,10 @@ def offer(
     file = stage.directory / "uac.json"
     file.unlink(missing_ok=True)
     command = [built("tidegate", profile), "load", "uac", target, "--bind", f"{host}:0"]
+    # The load goes on until the deadline of the last measured call.
+    command += [*words(load, file, cool_down_s=DEADLINE_S), "--cool-down", str(DEADLINE_S)]
     # Otherwise an element that does not record its route would get no ACK and no BYE.
-    command += [*words(load, file), "--no-record-route", *options]
+    command += ["--no-record-route", *options]
 
     answerer = callee.process if callee else None
     caller, usage = run(lambda: stage.start("uac", command), element, answerer, load, cut)

@@ -277,6 +277,7 @@ impl Caller {
         self.requests.ack(&mark, &dialog, &mut ack);
         let server = self.server_at(received.flow.remote);
         self.send(&mark, dialog.hop(), server, ack);
+        let delays_until = self.delays_until();
         let Some(call) = self.calls.get(mark.id) else {
             return self.hang_up_stray(&mark, &dialog, server);
         };
@@ -295,7 +296,9 @@ impl Caller {
                     let measured = &mut self.stats.measured;
                     measured.set_up += 1;
                     measured.set_up_in_time += in_time;
-                    measured.set_up_delay.record(delay);
+                    if in_time == 1 || received.arrived <= delays_until {
+                        measured.set_up_delay.record(delay);
+                    }
                 }
                 // A call without a holding time ends at once, so its timer is handled now.
                 let (person, action) = (call.person, call.on_timeout(now, &self.config.timing));

@@ -30,6 +30,9 @@ pub struct CallerReport {
     pub measured_goodput_cps: f64,
     /// Length of the warm-up, in seconds.
     pub warm_up_s: f64,
+    /// Time from the start to the end of the measured time, in seconds. `None` if all calls after
+    /// the warm-up are measured.
+    pub measured_until_s: Option<f64>,
     /// Longest set-up delay of a call that counts as set up in time, in seconds.
     pub deadline_s: f64,
     /// Seed of the run.
@@ -60,6 +63,8 @@ impl CallerReport {
             goodput_cps: stats.goodput_cps(),
             measured_goodput_cps: stats.measured_goodput_cps(config.warm_up, config.measured_until),
             warm_up_s: config.warm_up.as_secs_f64(),
+            measured_until_s: (config.measured_until < Duration::MAX)
+                .then(|| config.measured_until.as_secs_f64()),
             deadline_s: config.deadline.as_secs_f64(),
             seed,
             cpu_us_per_call: usage.cpu_s * 1e6 / stats.begun.max(1) as f64,
@@ -68,6 +73,11 @@ impl CallerReport {
             stats,
             usage,
         }
+    }
+
+    /// Returns whether some of the calls are not measured.
+    fn measures_a_part(&self) -> bool {
+        self.warm_up_s > 0.0 || self.measured_until_s.is_some()
     }
 
     /// Returns whether calls were offered and all of them completed.
@@ -119,11 +129,11 @@ impl fmt::Display for CallerReport {
                 self.deadline_s, self.goodput_cps
             ),
         )?;
-        if self.warm_up_s > 0.0 {
+        if self.measures_a_part() {
             let measured = &self.stats.measured;
             row(
                 f,
-                "after warm-up",
+                "measured",
                 format_args!(
                     "{} offered, {} set up in time: {:.1}/s; INVITE sent again {}, rejected {}",
                     measured.offered,
@@ -149,8 +159,8 @@ impl fmt::Display for CallerReport {
             ),
         )?;
         let mut delays = vec![("set-up delay", &self.stats.set_up_delay)];
-        if self.warm_up_s > 0.0 {
-            delays.push(("after warm-up", &self.stats.measured.set_up_delay));
+        if self.measures_a_part() {
+            delays.push(("measured", &self.stats.measured.set_up_delay));
         }
         for (name, delays) in delays.into_iter().chain([("lateness", &self.stats.lateness)]) {
             row(
@@ -220,11 +230,11 @@ mod tests {
             let config = CallerConfig { warm_up, ..CallerConfig::new(address, address) };
             CallerReport::new(&config, 1, stats.clone(), Usage::default()).to_string()
         };
-        let measured = |line: &str| line.starts_with("after warm-up   p50 1.00 ms");
+        let measured = |line: &str| line.starts_with("measured        p50 1.00 ms");
         let with = text(Duration::from_secs(1));
         assert!(with.lines().any(measured), "{with}");
         assert!(with.lines().any(|line| line.starts_with("set-up delay ")), "{with}");
         let without = text(Duration::ZERO);
-        assert!(!without.contains("after warm-up"), "{without}");
+        assert!(!without.lines().any(|line| line.starts_with("measured")), "{without}");
     }
 }

@@ -71,6 +71,14 @@ impl Caller {
         self.offer_call(now, intended, Person { first: intended, attempts: 1, is_emergency });
     }
 
+    /// Returns the time until which the delays of measured calls are recorded. If the load goes on
+    /// after the measured time, this is the end of the load. A call that is set up later, and not
+    /// in time, is set up because the load has ended. So its delay says nothing about this load.
+    pub(super) fn delays_until(&self) -> Timestamp {
+        let goes_on = self.config.measured_until < self.config.load.duration;
+        if goes_on { self.last_begin() } else { Timestamp::NEVER }
+    }
+
     /// Starts a call that has been due since `intended`. Holds it back if too many calls are open.
     pub(super) fn offer_call(&mut self, now: Timestamp, intended: Timestamp, person: Person) {
         self.stats.offered += 1;

@@ -148,7 +148,9 @@ pub struct Measured {
     pub rejected: u64,
     /// INVITEs retransmitted, by timer A.
     pub repeated_invites: u64,
-    /// Delays from the intended time of a call to the arrival of the 2xx.
+    /// Delays from the intended time of a call to the arrival of the 2xx. If the load goes on after
+    /// the measured time, the delays of calls that are set up too late, and after the load has
+    /// ended, are left out.
     pub set_up_delay: Delays,
     /// BYEs first sent in the measured time and before the end of the load. Their calls may have
     /// started before the measured time.

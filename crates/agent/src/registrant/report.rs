@@ -112,7 +112,7 @@ impl fmt::Display for RegistrantReport {
         let ms = |d: Duration| d.as_secs_f64() * 1e3;
         let mut delays = vec![("response time", &stats.delay)];
         if self.warm_up_s > 0.0 {
-            delays.push(("after warm-up", &stats.measured.delay));
+            delays.push(("measured", &stats.measured.delay));
         }
         for (name, delays) in delays.into_iter().chain([("lateness", &stats.lateness)]) {
             row(

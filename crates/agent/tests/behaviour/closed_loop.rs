@@ -153,6 +153,26 @@ fn calls_after_the_measured_time_are_only_a_load() {
     assert!((goodput_cps - 100.0).abs() < 1e-6, "{goodput_cps}");
 }
 
+// A flooded server once seemed to set up calls after 3.5 s. It set them up when the load had ended.
+#[test]
+fn the_delay_of_a_call_that_is_set_up_too_late_and_after_the_load_is_not_measured() {
+    let run = |measured_until, deadline| {
+        let mut config = limited(100);
+        config.load.duration = Duration::from_secs(1);
+        let config = CallerConfig { open_limit: None, measured_until, deadline, ..config };
+        let mut net = Net::new(config, answering(), 7);
+        net.delay = Duration::from_millis(300);
+        let measured = net.run_out().0.measured;
+        (measured.set_up, measured.set_up_in_time, measured.set_up_delay.count())
+    };
+    // The calls begin at equal gaps of 10 ms and are set up after 600 ms. So the calls that begin
+    // after 400 ms are set up after the load.
+    let [until, long, short] = [695, 700, 500].map(Duration::from_millis);
+    assert_eq!(run(until, short), (70, 0, 41));
+    assert_eq!(run(until, long), (70, 70, 70), "calls in time always count");
+    assert_eq!(run(Duration::MAX, short), (100, 0, 100), "no load follows the measured calls");
+}
+
 #[test]
 fn byes_are_measured_by_the_moment_they_are_sent() {
     let mut config = limited(100);

@@ -45,6 +45,7 @@ impl Stage {
             load,
             deadline: DEADLINE,
             warm_up: plan.warm_up,
+            measured_until: plan.measured_until(),
             ..CallerConfig::new(local, target)
         };
         let seed = Seed(seed.wrapping_add(phase as u64));
@@ -75,7 +76,7 @@ impl Stage {
 
 fn summarise(multiple: f64, plan: &Plan, done: &Done<CallerStats>) -> Phase {
     let measured = &done.stats.measured;
-    let span_s = (plan.load - plan.warm_up).as_secs_f64();
+    let span_s = (plan.measured_until() - plan.warm_up).as_secs_f64();
     let delay = |quantile| measured.set_up_delay.quantile(quantile).as_secs_f64() * 1e3;
     let ms = |quantile| (measured.set_up > 0).then(|| delay(quantile));
     Phase {

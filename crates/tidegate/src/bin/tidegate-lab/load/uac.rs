@@ -97,6 +97,18 @@ pub struct Args {
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     warm_up: Duration,
 
+    /// Duration of the last part of the load, in seconds, that is not measured. It keeps up the
+    /// load until the last measured calls are answered. Then the measured set-up delays do not
+    /// include calls that are set up only because the load has ended. Needs --duration
+    #[arg(
+        long,
+        value_name = "S",
+        value_parser = parse_seconds,
+        default_value = "0",
+        requires = "duration"
+    )]
+    cool_down: Duration,
+
     /// Number of users that call in turn: caller-0, caller-1, …
     #[arg(long, value_name = "N", default_value_t = 1)]
     callers: u32,
@@ -283,6 +295,10 @@ fn configure(args: &Args, local: SocketAddr, target: SocketAddr, load: Load) -> 
         patience: args.patience,
         deadline: args.deadline,
         warm_up: args.warm_up,
+        measured_until: match args.duration {
+            Some(duration) if !args.cool_down.is_zero() => duration.saturating_sub(args.cool_down),
+            _ => Duration::MAX,
+        },
         slack: args.slack,
         timing: Timing { t1: args.t1, t2: args.t2, ..Timing::default() },
         routing: if args.no_record_route { Routing::Ignore } else { Routing::Follow },
