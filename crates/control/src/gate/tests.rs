@@ -209,9 +209,9 @@ fn a_late_caller_takes_a_place_only_while_most_are_free() {
     };
     let mut gate = gate(&[]);
     assert!(matches!(judge(&mut gate, 1), Verdict::Admit(_)), "the law admits everything");
-    gate.control.admit_of_all(Allowance::Window(8.0));
+    gate.control.admit_of_all(Allowance::Window(20.0));
     assert!(matches!(judge(&mut gate, 2), Verdict::Admit(_)));
-    assert_eq!(judge(&mut gate, 3), Verdict::Reject(Reason::Late), "two of eight places are taken");
+    assert_eq!(judge(&mut gate, 3), Verdict::Reject(Reason::Late), "two of 20 places are taken");
     assert!(matches!(arrives(&mut gate, at(0), Some(4), 0), Verdict::Admit(_)));
     let others = [Allowance::Fraction(0.99), Allowance::Rate(1e6), Allowance::Closed];
     for (allowance, call) in others.into_iter().zip(10..) {

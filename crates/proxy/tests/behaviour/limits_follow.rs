@@ -80,7 +80,7 @@ fn an_invite_by_the_token_of_an_ended_call_takes_headroom_or_is_rejected() {
 }
 
 // RFC 3261 §8.2.2.2: "The same request has arrived at the UAS more than once, following different
-// flows, most likely due to forking."
+// paths, most likely due to forking."
 #[test]
 fn another_copy_of_a_counted_call_is_not_limited_and_does_not_move_it() {
     for mode in MODES {
