@@ -1,6 +1,7 @@
 //! Counts the instructions of one selection by each policy, among 2 to 1,000 back ends.
 //!
-//! `bench/instructions` runs this. The back ends hold unequal loads, so that no choice is a tie.
+//! `bench/instructions` runs this. Each back end holds one to eight calls and as many open
+//! transactions, drawn at random.
 #![allow(missing_docs)] // The macros make public items.
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -104,9 +104,10 @@ impl Backend {
         backend
     }
 
-    /// Returns a copy for the calls of a pool that the back end has left, while another pool still
-    /// contains the back end. The copy has the same name and addresses. It gets no new calls,
-    /// because it counts as [removed](AdminState::Removed).
+    /// Returns a copy of the back end for a pool that the back end has left while it is still in
+    /// another pool. The copy stands for the calls that the first pool still has there. It has the
+    /// same name and addresses, and gets no new calls, because it counts as
+    /// [removed](AdminState::Removed).
     #[must_use]
     pub fn removed_copy(&self) -> Self {
         let copy = Self::new(&self.name, self.endpoint.copy(), self.weight());
@@ -154,13 +155,14 @@ impl Backend {
             || text.trim_start_matches('[').trim_end_matches(']').parse().is_ok_and(is_ip)
     }
 
-    /// Returns the generation of the current address.
+    /// Returns the generation, which identifies the current address among those that the host name
+    /// has had.
     pub fn generation(&self) -> AddressGeneration {
         self.endpoint.generation()
     }
 
-    /// Returns the address of a generation. If that generation is no longer stored, returns the
-    /// current address.
+    /// Returns the address that `generation` identifies. If that address is no longer stored,
+    /// returns the current address.
     pub fn address_at(&self, generation: AddressGeneration) -> Option<SocketAddr> {
         self.endpoint.at(generation)
     }
@@ -273,8 +275,8 @@ impl Backend {
         self.load.assigned.load(Relaxed)
     }
 
-    /// Returns the number of failed deliveries so far: the host rejected the request or did not
-    /// answer it.
+    /// Returns the number of failed deliveries so far: nothing listened at the back end's port, or
+    /// the back end responded neither to the request nor to a later one.
     pub fn failures(&self) -> u64 {
         self.load.failures.load(Relaxed)
     }
@@ -334,7 +336,7 @@ impl Backend {
         verdict.teaches
     }
 
-    /// Counts a 503 of the back end, which is not evidence of an overload.
+    /// Counts a 503 of the back end, but does not use it as evidence of an overload.
     pub fn count_rejection(&self) {
         self.load.rejections.fetch_add(1, Relaxed);
     }
@@ -356,8 +358,8 @@ impl Backend {
         self.admin_state() == AdminState::InService && self.is_somewhere()
     }
 
-    /// Returns whether requests alone exclude the back end, so that it may be
-    /// [spared](crate::Pool::spare).
+    /// Returns whether only failed or rejected requests exclude the back end from new calls, and no
+    /// failed probes. Such a back end may be [spared](crate::Pool::spare).
     pub fn is_excluded_by_requests(&self, now: Timestamp) -> bool {
         self.load.health.excluded_by_requests_at(now).is_some()
     }

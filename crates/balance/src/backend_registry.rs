@@ -10,8 +10,8 @@
 //!
 //! A server may be in several pools, for example one for calls and one for registrations. In all of
 //! them it is the same back end, with the same health, count of calls and limit. Its weight,
-//! priority and limits are those of the first pool that names it. It stays the same back end if it
-//! leaves one pool and is in another.
+//! priority and limits are those of the first pool that names it. If it leaves one pool, it stays
+//! the same back end in the others.
 //!
 //! Commands are numbered, with the same numbers in every shard. The first shard that receives a
 //! command executes it. When other shards receive it later, they do not execute it again. So the
@@ -67,8 +67,8 @@ struct RegistryState {
     /// Back ends that are no longer configured, with the names of their pools. The registry does
     /// not keep them alive: the shards do, while they have calls there.
     leaving: Vec<(String, Weak<Backend>)>,
-    /// The administrative states that operators have set, except in service. Back ends that are not
-    /// configured at present are included.
+    /// The administrative states other than [`AdminState::InService`] that operators have set.
+    /// States of back ends that are not configured at present are included.
     assigned: HashMap<Identity, AdminState>,
     /// Number of the last command that any shard has received.
     heard: u64,

@@ -83,7 +83,7 @@ fn a_server_in_two_pools_is_one_back_end() {
     assert_eq!(a.calls(), 0);
 }
 
-/// The DNS leaves a server out while it restarts.
+/// The DNS does not list a server while the server restarts.
 #[test]
 fn a_back_end_that_is_gone_and_comes_back_is_as_the_operator_left_it() {
     for admin_state in [AdminState::Draining, AdminState::Maintenance] {

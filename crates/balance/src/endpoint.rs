@@ -84,8 +84,8 @@ pub struct Lookups {
     pub moved: AtomicU64,
 }
 
-/// The identity of one of the addresses that a back end has had. If the back end is configured by
-/// address, all values are equal.
+/// A number that identifies one of the addresses that a back end has had. For a back end that is
+/// configured by address, the number is always the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressGeneration(u8);
 
@@ -161,8 +161,8 @@ impl Named {
         self.generations().last().map(|&(generation, _)| generation).unwrap_or_default()
     }
 
-    /// Returns the address of a generation. If that generation is no longer stored, returns the
-    /// current address.
+    /// Returns the address that `generation` identifies. If that address is no longer stored,
+    /// returns the current address.
     fn at(&self, generation: AddressGeneration) -> Option<SocketAddr> {
         let generations = self.generations();
         let found =

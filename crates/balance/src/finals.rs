@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Kinds of final responses that are counted separately: each status that RFC 6076 distinguishes,
-/// and for each class of statuses all other statuses together.
+/// and all other statuses of a class together. [`OTHER_6XX`] follows as one more kind.
 const KINDS: [&str; 16] = [
     "2xx", "3xx", "401", "402", "407", "408", "480", "486", "487", "4xx", "500", "503", "504",
     "5xx", "600", "603",

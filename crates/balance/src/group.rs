@@ -2,7 +2,8 @@
 //! priority numbers.
 //!
 //! Calls go to the group with the lowest number that has an available back end. A group is used
-//! when all back ends of the groups with lower numbers are down, draining, busy, or already tried.
+//! when all back ends of the groups with lower numbers are down, draining, busy or full, or have
+//! already been tried.
 
 use std::sync::Arc;
 

@@ -25,8 +25,9 @@ impl Backend {
         self.allowance().conforms(now, demand)
     }
 
-    /// Returns whether the limits of the back end allow a call, so that a small reserve of room is
-    /// left. A back end for less than ten calls has no reserve of calls.
+    /// Returns whether the limits of the back end allow a call and leave a small reserve after it:
+    /// 2 % of the maximum number of calls (at least one call), half of the burst of the rate limit,
+    /// and a tenth of the window. A back end for less than ten calls has no reserve of calls.
     pub fn has_spare_headroom(&self, now: Timestamp) -> bool {
         if !self.is_limited() {
             return true;
@@ -118,7 +119,7 @@ impl Backend {
 
 /// The result of [`Backend::try_acquire`]: the lease of the call, or `None` for a request outside
 /// any call.
-#[must_use = "a call that is not kept is given back"]
+#[must_use = "a call is no longer counted when its lease is dropped"]
 pub(crate) struct Acquired(pub(crate) Option<CallLease>);
 
 #[cfg(test)]

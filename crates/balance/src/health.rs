@@ -50,8 +50,8 @@ unit_enum! {
         Up = "up",
         /// The back end takes calls, but did not answer the last request or probe.
         Suspect = "suspect",
-        /// The back end has just come back up. It gets fewer calls than its weight allows, and more
-        /// and more of them.
+        /// The back end has just come back up. At first it gets fewer calls than its weight allows,
+        /// and then more and more.
         SlowStart = "slow-start",
         /// The back end has asked for a pause, by Retry-After in a 503.
         Busy = "busy",
@@ -105,7 +105,8 @@ pub(crate) struct Health {
     /// Time at which failed or rejected requests were last a reason to exclude the back end, in
     /// nanoseconds since the program started.
     excluded_at: AtomicU64,
-    /// True if the last probe failed. Then not only requests show that the back end is down.
+    /// True if the last probe failed. Then a probe shows that the back end is down, and not only
+    /// requests.
     fails_probes: AtomicBool,
     /// True if the back end gets calls although failed requests have made it unavailable.
     is_spared: AtomicBool,

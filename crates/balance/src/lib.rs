@@ -9,7 +9,8 @@
 //! A [`Pool`] is shared by all shards: it has one padded set of atomics for each back end. A
 //! [`Picker`] belongs to one shard. It selects by a [`Policy`], which knows only numbers about the
 //! back ends: weights, calls, open transactions, their work and response times. [`registry`] lists
-//! every policy with its parameters. Configuration and documentation are generated from it.
+//! every policy with its parameters. The configuration and the documentation take the policies from
+//! this list.
 //!
 //! ```
 //! use tidegate_balance::{Picker, Policy, Pool, Work};

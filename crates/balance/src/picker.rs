@@ -18,7 +18,7 @@ const TRIES: usize = 8;
 
 /// A back end that was assigned to a request, with the lease of the call.
 #[derive(Debug)]
-#[must_use = "a call that is not kept is given back"]
+#[must_use = "a call is no longer counted when its lease is dropped"]
 pub struct Assignment {
     /// The index of the back end in the pool.
     pub index: usize,

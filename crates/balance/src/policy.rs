@@ -50,7 +50,7 @@ pub type Values = tidegate_world::Values<Policies>;
 
 unit_enum! {
     /// A policy for selecting the back end of a new call. The [`entry`](Self::entry) of a policy
-    /// describes it. The order is that of the [registry](crate::registry::POLICIES).
+    /// describes it. The variants have the same order as the [registry](crate::registry::POLICIES).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[allow(missing_docs, reason = "each is documented by its entry in the registry")]
     pub enum Policy {

@@ -124,7 +124,7 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_limited())
     }
 
-    /// Returns the time at which the first back end may get new calls if nothing else happens, or
+    /// Returns the earliest time at which a back end may get new calls if nothing else happens, or
     /// `None` if this time is unknown for all back ends ([`Backend::returns_at`]).
     pub fn returns_at(&self) -> Option<Timestamp> {
         self.backends.iter().filter_map(|backend| backend.returns_at()).min()

@@ -1,4 +1,4 @@
-//! Tests of the selection of excluded back ends to spare.
+//! Tests of the selection of the excluded back ends that are spared.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,8 +21,8 @@ fn pool(count: usize) -> Pool {
     Pool::new("app", &backends[..count])
 }
 
-/// Excludes the back ends at the indices `which` because of requests, one in each ms from `at_ms`
-/// on.
+/// Excludes the back ends at the indices `which` because of failed requests. Excludes the first at
+/// `at_ms`, and each further one 1 ms later.
 fn exclude(pool: &Pool, at_ms: u64, which: &[usize], pause: Duration) {
     for (i, ms) in which.iter().zip(at_ms..) {
         let backend = &pool.backends()[*i];

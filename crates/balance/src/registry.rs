@@ -1,5 +1,5 @@
-//! A list of all policies by name, with their parameters. Configuration, documentation and the
-//! command line are generated from it.
+//! A list of all policies by name, with their parameters. The configuration, the documentation and
+//! the command line take the policies from this list.
 
 use tidegate_world::Registry;
 pub use tidegate_world::{Param, Range, Wrong};
@@ -10,8 +10,8 @@ use crate::policy::{
     Policies, cjsq, fnv, hash, hash_to, p2c, peak_ewma, rendezvous, rr, rwma, tjsq, tlwl,
 };
 
-/// All policies: first the policies of paper 003 and of the paper that it cites, then the policies
-/// of current products.
+/// All policies: first the policies of paper 003 and of its reference 1, then the policies of
+/// current products.
 pub static POLICIES: Registry<Policies> = Registry::new(&[
     &rr::ENTRY,
     &hash::ENTRY,

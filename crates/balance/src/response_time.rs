@@ -124,8 +124,8 @@ impl ResponseTimes {
         Duration::from_nanos(self.end_ns.load(Relaxed))
     }
 
-    /// Returns the same mean as [`start`](Self::start), or `None` if the last of its response times
-    /// is older than `within`.
+    /// Returns the same mean as [`start`](Self::start), or `None` if there is none or the last of
+    /// its response times is older than `within`.
     pub(crate) fn fresh_start(&self, now: Timestamp, within: Duration) -> Option<Duration> {
         let at = Timestamp::from_nanos(self.start_at.load(Relaxed));
         Some(self.start()).filter(|mean| !mean.is_zero() && now.since(at) < within)

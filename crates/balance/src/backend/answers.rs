@@ -39,7 +39,7 @@ impl Backend {
         self.load.health.is_alive(now)
     }
 
-    /// Returns the state of the back end, and the time since when it has this state. A back end is
+    /// Returns the state of the back end, and the time at which this state began. A back end is
     /// down while its name has no address.
     pub fn state(&self, now: Timestamp) -> (State, Timestamp) {
         if self.admin_state() == AdminState::InService && !self.is_somewhere() {
@@ -59,7 +59,8 @@ impl Backend {
         self.load.health.admin_state().0
     }
 
-    /// Sets the administrative state.
+    /// Sets the administrative state. If the back end leaves maintenance, it counts as up, and its
+    /// learned limits are forgotten.
     pub fn set_admin_state(&self, now: Timestamp, admin_state: AdminState) {
         if self.load.health.set_admin_state(now, admin_state) == AdminState::Maintenance
             && admin_state != AdminState::Maintenance
@@ -69,7 +70,7 @@ impl Backend {
         }
     }
 
-    /// Sets whether the back end gets calls although requests exclude it
+    /// Sets whether the back end gets calls although failed or rejected requests exclude it
     /// ([`Pool::spare`](crate::Pool::spare)). A back end that is not in service does not change.
     /// Returns whether the back end is now spared and was not before.
     pub fn set_spared(&self, now: Timestamp, is_spared: bool) -> bool {
@@ -93,7 +94,8 @@ impl Backend {
 
     /// Records that a request sent at `since` is still unanswered. Returns the number of
     /// consecutive unanswered requests, or 0 if the request does not count: the back end has
-    /// answered another request since then, is in maintenance, or was put into service later.
+    /// answered another request since then, is in maintenance, or has had another administrative
+    /// state since then.
     ///
     /// Unanswered requests alone do not take a back end down. The server may have crashed, or it
     /// may ignore this request. A probe distinguishes the two cases.
@@ -139,8 +141,9 @@ impl Backend {
     }
 
     /// Records that an immediate probe ([`question`](Self::question)) got no answer. The back end
-    /// gets no new calls for `pause`. If the back end `is_probed`, the answer to a probe can end
-    /// the pause soon, so the pool need not [spare](crate::Pool::spare) the back end.
+    /// gets no new calls for `pause`. `is_probed` is true if the back end is also probed regularly.
+    /// Then an answered probe can end the pause soon, so the pool need not
+    /// [spare](crate::Pool::spare) the back end.
     pub fn on_question_unanswered(&self, now: Timestamp, pause: Duration, is_probed: bool) {
         self.load.probe_failures.fetch_add(1, Relaxed);
         self.load.probe_status.store(0, Relaxed);

@@ -36,7 +36,8 @@ fn rate(cps_max: f64) -> Limits {
     Limits { cps_max: Some(cps_max), ..Limits::default() }
 }
 
-/// Assigns until no back end has headroom. Returns the assignments.
+/// Assigns requests until no back end has headroom. Returns the number of requests that each back
+/// end got, and the leases of the calls.
 fn fill(picker: &mut Picker, now: Timestamp, demand: Demand) -> (Vec<u64>, Vec<CallLease>) {
     let (mut given, mut held) = (vec![0; picker.pool().backends().len()], Vec::new());
     for call in 0..10_000_u64 {
@@ -55,8 +56,8 @@ fn fill(picker: &mut Picker, now: Timestamp, demand: Demand) -> (Vec<u64>, Vec<C
     panic!("the back ends never become full");
 }
 
-/// Room for less than ten calls has no reserve. Otherwise a back end for one call would have nothing
-/// else.
+/// A back end for less than ten calls has no reserve. Otherwise the reserve of a back end for one
+/// call would be its only call.
 #[test]
 fn the_last_calls_are_a_reserve() {
     for (calls_max, spare) in [(1, 1), (9, 9), (10, 9), (49, 48), (100, 98)] {

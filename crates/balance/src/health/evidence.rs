@@ -5,16 +5,19 @@
 //! number. So one 503 only starts a watch. During the watch, each new request to the back end sets
 //! a bit for its source and a bit for its destination, chosen by keyed hashes. Each 503 sets the
 //! bits of the rejected request in separate maps. The maps have two generations of a few seconds
-//! each. A new generation overwrites the older one. Rejections lower a learned rate if several
-//! destinations and several sources are rejected. Rejections cause a pause if they also outnumber
-//! all other requests in that time.
+//! each. A new generation overwrites the older one. Rejections lower a learned rate if the rejected
+//! requests came from several sources and went to several destinations. They cause a pause if they
+//! also outnumber all other requests in that time.
 //!
-//! If there is only one source (one trunk), rejections of many of its destinations lower the rate.
-//! Rejections of one destination, or of one source among several, do not lower it. In a large pool,
-//! a few sources are no proof either: the rejected sources must be a share of the pool's sources,
-//! or at least eight, and a share of the sources of the back end. Forged source addresses can
-//! imitate several sources. Only the comparison with other requests and the cap on exclusions
-//! protect against them ([`Pool::spare`](crate::Pool::spare)).
+//! If there is only one source (one trunk), rejections of its requests to many destinations lower
+//! the rate. Rejections of requests to one destination, or from one source among several, do not.
+//! If the pool has many sources, a few sources prove nothing either. The sources of rejected
+//! requests must be at least an eighth of the sources of the pool, or at least eight sources. They
+//! must also be at least 1/32 of the sources of the back end.
+//!
+//! Forged source addresses can imitate several sources. Two rules limit the damage: a pause needs
+//! more rejections than other requests, and requests cannot exclude too many back ends of a pool
+//! ([`Pool::spare`](crate::Pool::spare)).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -47,14 +50,16 @@ const DESTINATIONS_MIN: u32 = 5;
 /// Minimum number of different sources of rejected requests that shows overload. If all requests
 /// come from one source, one is enough.
 const SOURCES_MIN: u32 = 2;
-/// The sources of rejected requests must be at least one in this many of the sources of the pool.
+/// Rejections show overload only if at least one in `POOL_SHARE` sources of the pool has a rejected
+/// request.
 const POOL_SHARE: u32 = 8;
-/// So many sources of rejected requests are enough, however many sources the pool has. In a large
-/// pool, a back end gets requests of only a part of the sources, and rejects only some of them.
+/// Number of sources of rejected requests that is enough, however many sources the pool has. In a
+/// large pool, a back end gets requests of only a part of the sources, and rejects only some of
+/// them.
 const SOURCES_ENOUGH: u32 = 8;
-/// The sources of rejected requests must also be at least one in this many of the sources of the
-/// back end. A back end at its learned rate rejects some percent of its requests, so a larger share
-/// would hide a real overload.
+/// Rejections show overload only if at least one in `OWN_SHARE` sources of the back end has a
+/// rejected request. A back end at its learned rate rejects some percent of its requests, so a
+/// larger share would hide a real overload.
 const OWN_SHARE: f64 = 32.0;
 
 /// The source and the destination of a request, each as the number of a bit in a map. The map of
@@ -76,8 +81,8 @@ impl Parties {
 /// The consequences of the recent rejections of a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// True if several destinations of several sources are rejected, so that a learned rate must
-    /// fall.
+    /// True if requests from several sources to several destinations were rejected, so that a
+    /// learned rate must fall.
     pub(crate) teaches: bool,
     /// True if the rejections also outnumber the requests that are not rejected, so that the back
     /// end must pause.

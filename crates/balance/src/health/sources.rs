@@ -2,7 +2,7 @@
 //!
 //! A set is a map of bits. A keyed hash selects the bit of a source, so several sources may share a
 //! bit. Linear counting estimates the number of sources from the number of bits that are not set.
-//! A full map shows at least 1,420 sources.
+//! For a full map, the estimate is 1,420 sources.
 //!
 //! Source: Whang, Vander-Zanden, Taylor: A Linear-Time Probabilistic Counting Algorithm for
 //! Database Applications, ACM Transactions on Database Systems 15(2), 1990.

@@ -4,9 +4,9 @@
 //!   while it answered nothing else.
 //! - Trigger: one such request lowers the rate. The rate becomes the accepted rate, less a margin
 //!   ([`RateLearning::decrease`]). A server with watermarks rejects everything for some time, even
-//!   if the excess is small. So the first decrease after an interval without rejections that used
-//!   the rate leaves at least four fifths of the rate, and each further decrease at least one half.
-//!   If the back end got fewer requests a second than the rate, these parts refer to that number.
+//!   if the excess is small. So the first decrease since the rate was used without rejections
+//!   leaves at least four fifths of the rate. Each further decrease leaves at least one half. If
+//!   the back end got fewer requests a second than the rate, these are fractions of that number.
 //!   Requests sent before a decrease, or within an interval after it, are not evidence about the
 //!   new rate. As in TCP, several losses in one window cause only one decrease, and the queue of
 //!   the back end needs time to become empty.

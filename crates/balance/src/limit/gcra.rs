@@ -19,11 +19,12 @@ use tidegate_world::Timestamp;
 
 use super::AtomicF64;
 
-/// Size of a burst in seconds: a burst may have as many requests as the rate allows in this time.
+/// Size of a burst, in seconds: a burst may have as many requests as the rate allows in this time,
+/// and at least two.
 pub const BURST_S: f64 = 0.1;
 
-/// Size of the reserve for requests with priority in seconds. The reserve adds to the burst as many
-/// requests as the rate allows in this time, at least one.
+/// Size, in seconds, of the reserve for requests with priority. The reserve adds to the burst as
+/// many requests as the rate allows in this time, and at least one.
 pub const RESERVE_S: f64 = 1.0;
 
 /// Maximum time by which the clock of one shard may be behind that of another. A shard reads the

@@ -40,7 +40,7 @@ use super::window_learning::{FEW, Responses, WINDOW_MIN};
 
 /// Number of intervals over which the delay is averaged.
 const LONG: f64 = 60.0;
-/// The first window is set when the delay exceeds this multiple of its average.
+/// Multiple of the average delay that the delay must exceed before the first window is set.
 const TRIP: f64 = 2.0;
 /// The minimum of g, the factor by which a rising delay reduces the window.
 const GRADIENT_MIN: f64 = 0.5;

@@ -3,11 +3,11 @@
 //!
 //! # Signal
 //!
-//! The share γ of requests whose first response came after T1 (500 ms), because these requests had
-//! been retransmitted. Such a retransmission is redundant if the back end already had the request,
-//! and only its queue was long. It is not redundant if the request was lost, or if only this
-//! destination is slow. A queue delays all responses. So γ is 0 unless even the quickest response
-//! of the interval took at least half of T1. One slow destination, or one caller with slow
+//! The share γ of requests whose first response took longer than T1 (500 ms). These requests had
+//! been retransmitted by then. Such a retransmission is redundant if the back end already had the
+//! request, and only its queue was long. It is not redundant if the request was lost, or if only
+//! this destination is slow. A queue delays all responses. So γ is 0 unless even the quickest
+//! response of the interval took at least half of T1. One slow destination, or one caller with slow
 //! destinations, cannot make all responses slow.
 //!
 //! # Decision

@@ -3,7 +3,8 @@
 //! # Signal
 //!
 //! The requests that the back end got, and those of them that it accepted, in about the last
-//! [`HISTORY_S`]. A rejection counts under the same conditions as with [`aimd`](super::aimd).
+//! [`HISTORY_S`] seconds. A rejection counts under the same conditions as with
+//! [`aimd`](super::aimd).
 //!
 //! # Decision
 //!
@@ -19,8 +20,8 @@
 //! rate limit needs no count of Tidegate's own rejections, and no random number.
 //!
 //! Recovery: while the back end accepts everything, the accepted requests increase by at most the
-//! factor K in [`HISTORY_S`], and so does the rate. After an interval that does not use the rate
-//! there is no limit any more. Cold start: no limit.
+//! factor K in [`HISTORY_S`] seconds, and so does the rate. After an interval that does not use the
+//! rate there is no limit any more. Cold start: no limit.
 //!
 //! # Bias
 //!

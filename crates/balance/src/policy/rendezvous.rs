@@ -3,9 +3,10 @@
 //!
 //! - Signal: the calls that leases count.
 //! - Choice: the back end with the highest score (`score`) for the Call-ID, of those with fewer
-//!   calls than ⌈(1 + ε) · (calls + 1) · w / Σw⌉. So no back end exceeds its share of the calls by
-//!   more than ε and one call. There is always a back end below its bound, because the sum of the
-//!   bounds exceeds the number of calls.
+//!   calls than ⌈(1 + ε) · (calls + 1) · w / Σw⌉. Here w is the weight of the back end, and `calls`
+//!   and Σw are the sums over all usable back ends. So no back end exceeds its share of the calls
+//!   by more than ε and one call. There is always a back end below its bound, because the sum of
+//!   the bounds exceeds the number of calls.
 //! - Weights: scores and bounds use them.
 //! - Ties: none.
 //! - Cold start: none.

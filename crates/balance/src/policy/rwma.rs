@@ -1,7 +1,7 @@
 //! Response-time weighted moving average: selects by the smallest mean of the last response times.
 //!
-//! - Signal: the last 20 response times of each back end to requests that begin calls, in a mean in
-//!   which the newest weighs 20 and the oldest 1.
+//! - Signal: a weighted mean of the last 20 response times of each back end to requests that begin
+//!   calls. The newest has weight 20, and the oldest has weight 1.
 //! - Choice: the back end with the smallest mean divided by its weight.
 //! - Ties: in turn.
 //! - Cold start: a back end without response times is selected before all others, until it has one.

@@ -10,8 +10,8 @@ use super::Candidates;
 use crate::Backend;
 
 /// Maximum number of draws for one choice. A draw fails if the back end is unusable or already
-/// drawn. If all draws for the first choice fail, the back ends are searched in order. If all draws
-/// for a later choice fail, no further back end is compared.
+/// drawn. If all draws for the first choice fail, the back ends are searched in order, from a
+/// random one on. If all draws for a later choice fail, no further back end is compared.
 const TRIES: usize = 16;
 
 #[derive(Debug)]

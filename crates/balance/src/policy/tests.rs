@@ -1,4 +1,4 @@
-//! Tests of each policy with a script of calls, and in the long run.
+//! Tests of each policy, with a few scripted calls and with many calls.
 
 use std::time::Duration;
 

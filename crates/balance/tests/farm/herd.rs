@@ -1,5 +1,5 @@
-//! Shows why selection by response times is slow. The test records which mean response time `rwma`
-//! knows for each server at each selection.
+//! Shows why calls take long if `rwma` selects by response times. The tests record the mean
+//! response time that `rwma` knows for each server at each selection.
 //!
 //! `cargo test -p tidegate-balance --test farm herd -- --nocapture` prints the state at every other
 //! second.
@@ -14,12 +14,15 @@ fn run(forget_s: f64) -> Outcome {
     let values = Policy::Rwma.entry().values(&[("forget_s", forget_s)]).unwrap();
     let farm = Farm { speeds: &[1.0; 3], weights: &[1; 3], load: 0.5, lasts_s: 30.0, ..EIGHT };
     let outcome = farm.run(values);
-    println!("\nforget_s {forget_s}: INVITE {:.0} ms on the mean", outcome.mean_ms());
+    println!("\nforget_s {forget_s}: mean response time of an INVITE {:.0} ms", outcome.mean_ms());
     outcome
 }
 
 fn print(outcome: &Outcome) {
-    println!("{:>4}{:>8}{:>30}{:>24}", "s", "chosen", "means, ms", "open");
+    println!(
+        "{:>4}{:>8}{:>30}{:>24}",
+        "s", "chosen", "mean response times, ms", "open transactions"
+    );
     let mut next_s = 1.0;
     for choice in &outcome.choices {
         if choice.at.as_secs_f64() >= next_s {

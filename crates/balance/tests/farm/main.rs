@@ -11,7 +11,8 @@ use committed::assert_committed;
 use servers::{Farm, Outcome};
 use tidegate_balance::{Policy, Values, registry};
 
-/// 003 §VI: eight servers, each with a capacity of 300 calls/s, and the cost of an INVITE there.
+/// Eight servers, each with a capacity of 300 calls/s, and the cost of an INVITE as in paper 003,
+/// §VI.
 const EIGHT: Farm<'_> = Farm {
     speeds: &[1.0; 8],
     weights: &[1; 8],
@@ -20,14 +21,15 @@ const EIGHT: Farm<'_> = Farm {
     hold_mean_s: 5.0,
     lasts_s: 20.0,
 };
-/// 003 §VI.d: two servers. One of them uses half of its processor for other work, and the
-/// configuration does not say so.
+/// Two servers as in paper 003, §VI.d. One of them uses half of its processor for other work, and
+/// the configured weights do not show this.
 const UNEQUAL: Farm<'_> = Farm { speeds: &[1.0, 0.5], weights: &[1, 1], ..EIGHT };
 /// The servers of [`UNEQUAL`], with weights that match their speeds.
 const WEIGHTED: Farm<'_> = Farm { weights: &[2, 1], ..UNEQUAL };
 const LOADS: [f64; 3] = [0.5, 0.8, 0.95];
 
-/// The policies, and the variants of them that 003 compares or that learn.
+/// Returns all policies, and two variants of `tlwl`: an INVITE weighs 2 (as in paper 003), or its
+/// weight is learned.
 fn subjects() -> Vec<(String, Values)> {
     let mut subjects: Vec<(String, Values)> =
         registry::POLICIES.iter().map(|entry| (entry.name.to_owned(), entry.defaults())).collect();

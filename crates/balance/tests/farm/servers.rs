@@ -24,12 +24,12 @@ pub struct Farm<'a> {
     pub lasts_s: f64,
 }
 
-/// Calls/s of a server of speed 1: 003 §VI.b.
+/// Capacity of a server of speed 1, in calls/s, as in paper 003, §VI.b.
 const CAPACITY_CPS: f64 = 300.0;
 
 /// The outcome of a run.
 pub struct Outcome {
-    /// Response times of INVITEs in the second half of the run, sorted, s.
+    /// Response times in seconds of the INVITEs in the second half of the run, sorted.
     pub responses_s: Vec<f64>,
     /// The server of each call, in the order of arrival.
     pub choices: Vec<Choice>,
@@ -41,7 +41,8 @@ pub struct Outcome {
 pub struct Choice {
     pub at: Timestamp,
     pub server: usize,
-    /// Known mean response time of each server to INVITEs, ms, or 0 if unknown.
+    /// Mean response time of each server to INVITEs, in ms, as the pool knows it, or 0 if it is
+    /// unknown.
     pub means_ms: Vec<f64>,
     /// Open transactions at each server, without this call.
     pub open: Vec<u64>,
@@ -57,7 +58,7 @@ impl Outcome {
     }
 }
 
-/// The next event.
+/// An event of the simulation.
 enum Event {
     Arrival,
     /// A server has done the work of a request.

@@ -12,8 +12,8 @@ use crate::limit::{Allowance, Demand, Learning, Limits};
 
 /// Calls a second that the server can serve.
 const CAPACITY_CPS: f64 = 500.0;
-/// The server rejects calls from the first queue length on, until its queue is as short as the
-/// second.
+/// Two lengths of the server's queue. At the first length the server begins to reject calls, and at
+/// the second, shorter one it stops.
 const WATERMARKS: (usize, usize) = (100, 50);
 const LOADS: [f64; 5] = [0.9, 1.5, 2.0, 3.0, 5.0];
 /// The end of a run and the start of the measurement, in seconds.
@@ -65,7 +65,9 @@ fn goodput(law: Option<RateLaw>, rejection: f64, load: f64) -> f64 {
 // When a law changes, read the difference in this table, and commit it with the change.
 #[test]
 fn the_goodput_of_every_law_is_as_committed() {
-    let mut text = String::from("goodput, by the cost of a rejection and the load\n");
+    let mut text = String::from(
+        "goodput as a share of the capacity, by the cost of a rejection and the load\n",
+    );
     for rejection in [0.3, 0.1, 0.02] {
         let title = format!("rejection {rejection}");
         let _ = write!(text, "{title:<16}");

@@ -33,7 +33,7 @@ struct World {
     costs_us: (f64, f64),
     /// Time in µs by which the path delays each response.
     path_us: u64,
-    /// Jobs that the server's queue holds. Further jobs are lost.
+    /// Maximum number of jobs in the server's queue. Further jobs are lost.
     room: usize,
     /// Cost of a retransmitted INVITE as a part of the cost of an INVITE, or `None` if unanswered
     /// INVITEs are not retransmitted.
@@ -47,7 +47,8 @@ struct World {
     /// INVITEs without a response, by their time of sending.
     unanswered: HashSet<u64>,
     responses: BinaryHeap<Reverse<(u64, u64)>>,
-    /// Timers of retransmissions: when they fire, the INVITE, and the time since the previous copy.
+    /// Timers of retransmissions. Each has the time at which it fires, the time of sending of the
+    /// INVITE, and the time since the previous copy.
     timers: BinaryHeap<Reverse<(u64, u64, u64)>>,
     /// Times to the first response, µs.
     took_us: Vec<u64>,

@@ -1,5 +1,5 @@
-//! Compares the laws in front of a server that reports nothing, behind which unanswered INVITEs are
-//! retransmitted.
+//! Compares the laws in front of a server that does not report its overload. INVITEs without a
+//! response are retransmitted.
 
 use std::fmt::Write;
 
@@ -33,7 +33,8 @@ fn run(law: Option<WindowLaw>, room: usize, load: f64) -> (f64, f64) {
 // When a law changes, read the difference in this table, and commit it with the change.
 #[test]
 fn the_goodput_of_every_law_is_as_committed() {
-    let mut text = String::from("goodput (responses within 10 s), and median response in ms\n");
+    let mut text =
+        String::from("goodput (responses within 10 s), and median response time in ms\n");
     for (title, room) in [("long receive buffer", usize::MAX), ("80 messages", 80)] {
         let _ = write!(text, "{title:<20}");
         for load in LOADS {
