@@ -26,7 +26,7 @@ def one_seed(record: Record, seed: int, messages: int) -> dict[str, int]:
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
     record.text(f"{seed}.txt", said)
-    alike, _, apart = said.partition("apart:")
+    alike, _, apart = said.partition("permitted differences:")
     counts = [sum(int(count) for count, _ in COUNT.findall(text)) for text in (alike, apart)]
     record.expect(
         done.returncode == 0 and counts[0] > 0,

@@ -29,8 +29,8 @@ impl<'a> Message<'a> {
     /// Checks the parts of a message that every element needs. The version must be SIP/2.0. All
     /// lines of the head must end with CRLF, and the head must contain no other CR or LF. To, From,
     /// CSeq and Call-ID must occur once and be well-formed. At least one Via must occur, and all
-    /// Vias must be well-formed. Content-Length, Max-Forwards and Max-Breadth may occur once. The
-    /// CSeq of a request must name the method of the request.
+    /// Vias must be well-formed. Content-Length, Max-Forwards and Max-Breadth may each occur at
+    /// most once. The CSeq of a request must name the method of the request.
     ///
     /// RFC 3261 §16.3(1): "Any components involved in the remainder of these Request Validation
     /// steps or the Request Forwarding section MUST be well-formed. Any other components, well-formed or not, SHOULD be ignored and

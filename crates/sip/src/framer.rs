@@ -85,14 +85,14 @@ pub enum FrameFault {
 impl fmt::Display for FrameFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::StartLine => "neither a request line nor a status line",
-            Self::BlankLines => "too many blank lines",
-            Self::LineEnd => "a CR or an LF that is not part of a CRLF",
-            Self::HeadTooLong => "start line and headers are too long",
-            Self::NoContentLength => "no Content-Length",
-            Self::BadContentLength => "malformed Content-Length",
-            Self::TwoContentLengths => "two different Content-Lengths",
-            Self::TooLong => "message too long",
+            Self::StartLine => "a message begins with neither a request line nor a status line",
+            Self::BlankLines => "there are too many blank lines before a message",
+            Self::LineEnd => "the head has a CR or an LF that is not part of a CRLF",
+            Self::HeadTooLong => "the start line and the headers are too long",
+            Self::NoContentLength => "the message has no Content-Length",
+            Self::BadContentLength => "the Content-Length is malformed",
+            Self::TwoContentLengths => "the message has two different Content-Lengths",
+            Self::TooLong => "the message is too long",
         })
     }
 }
@@ -169,7 +169,7 @@ impl Framer {
     /// # Panics
     /// Panics if bytes that were not released were removed from `held`.
     pub fn next(&mut self, held: &[u8]) -> Next {
-        assert!(held.len() >= self.scanned, "bytes were taken off that were not released");
+        assert!(held.len() >= self.scanned, "bytes were removed that were not released");
         loop {
             let step = match self.stage {
                 Stage::Between => self.between(held),
@@ -351,8 +351,8 @@ impl Framer {
 }
 
 impl Length {
-    /// Returns the body length after the header line that begins at `line` and ends at the end of
-    /// `bytes`.
+    /// Returns the body length according to the header lines before, which is `self`, and one more
+    /// header line. That line begins at `line` and ends at the end of `bytes`.
     ///
     /// The line is read as [`Message`](crate::Message) reads it, so that a framer and a message
     /// find the same end of the body. A line that is not a header is ignored, because

@@ -3,7 +3,7 @@ use super::*;
 const OK: &str = "SIP/2.0 200 OK\r\nTo: a\r\nContent-Length: 2\r\n\r\nhi";
 const BYE: &str = "BYE sip:a SIP/2.0\r\nl: 0\r\n\r\n";
 
-/// Returns all items of a stream that is fed at once.
+/// Returns all items of a stream that a new framer gets at once.
 fn all(stream: &str) -> Vec<Next> {
     all_of(&mut Framer::default(), stream)
 }
@@ -47,7 +47,8 @@ fn incomplete_messages_tell_the_missing_length() {
     }
 }
 
-/// RFC 3261 §7.5 and RFC 5626 §4.4.1.
+/// A receiver ignores line ends before a message (RFC 3261 §7.5), except that they can be pings and
+/// pongs (RFC 5626 §4.4.1).
 #[test]
 fn line_ends_between_messages_are_pings_or_nothing() {
     let message = |at: usize| Next::Message(at..at + BYE.len());
@@ -241,7 +242,7 @@ fn positions_count_from_the_released_front() {
 }
 
 #[test]
-#[should_panic(expected = "bytes were taken off that were not released")]
+#[should_panic(expected = "bytes were removed that were not released")]
 fn removing_unreleased_bytes_is_a_bug() {
     let mut framer = Framer::default();
     framer.next(b"INVITE");

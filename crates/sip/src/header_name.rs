@@ -235,8 +235,8 @@ impl HeaderName {
         }
     }
 
-    /// Returns true for a header that a proxy uses and that may occur only once, because its value
-    /// is not a comma-separated list (RFC 3261 §7.3.1).
+    /// Returns whether a proxy uses the header and the header may occur only once, because its
+    /// value is not a comma-separated list (RFC 3261 §7.3.1).
     pub(crate) const fn is_single(self) -> bool {
         SINGLE & self.bit() != 0
     }
@@ -395,7 +395,7 @@ mod tests {
         }
     }
 
-    /// RFC 3261 §7.3.3 and the compact forms registered since.
+    /// The compact forms are those of RFC 3261 §7.3.3, and those that were registered later.
     #[test]
     fn compact_forms_are_the_registered_ones() {
         let forms: String = (b'a'..=b'z')

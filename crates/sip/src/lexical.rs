@@ -267,8 +267,8 @@ pub(crate) fn split_decimal(text: &[u8], max: u32) -> Option<(u32, &[u8])> {
     (rest.len() < text.len()).then_some((value as u32, rest))
 }
 
-/// Returns the value of one to seven digits at the beginning of a `text` of eight bytes or more,
-/// and the text that follows them. Returns `None` if there are more digits or none.
+/// Returns the value of one to seven digits at the beginning of `text`, and the text that follows
+/// them. Returns `None` if there are more digits or none, or if `text` has less than eight bytes.
 #[inline(always)]
 fn split_few_digits(text: &[u8]) -> Option<(u32, &[u8])> {
     let digits = u64::from_le_bytes(*text.first_chunk()?) ^ every(b'0');

@@ -44,19 +44,23 @@ pub enum Malformed {
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Keepalive => f.write_str("a keepalive, not a message"),
-            Self::TooLong => f.write_str("longer than a datagram can be"),
-            Self::StartLine => f.write_str("neither a request line nor a status line"),
-            Self::Version => f.write_str("a protocol version other than SIP/2.0"),
-            Self::Header { offset } => write!(f, "not a header line at offset {offset}"),
-            Self::LineEnd => f.write_str("a CR or an LF that is not part of a CRLF"),
-            Self::NoEnd => f.write_str("no empty line after the headers"),
-            Self::TooManyHeaders => f.write_str("too many header lines"),
-            Self::MissingHeader(name) => write!(f, "no {name} header"),
-            Self::DuplicateHeader(name) => write!(f, "more than one {name} header"),
-            Self::BadHeader(name) => write!(f, "malformed {name} header"),
-            Self::ContentLength => f.write_str("body shorter than its Content-Length"),
-            Self::Uri => f.write_str("malformed URI"),
+            Self::Keepalive => f.write_str("the bytes are a keepalive, not a message"),
+            Self::TooLong => f.write_str("the message is longer than a datagram can be"),
+            Self::StartLine => {
+                f.write_str("the first line is neither a request line nor a status line")
+            }
+            Self::Version => f.write_str("the protocol version is not SIP/2.0"),
+            Self::Header { offset } => {
+                write!(f, "the line at offset {offset} is not a header line")
+            }
+            Self::LineEnd => f.write_str("the head has a CR or an LF that is not part of a CRLF"),
+            Self::NoEnd => f.write_str("there is no empty line after the headers"),
+            Self::TooManyHeaders => f.write_str("there are too many header lines"),
+            Self::MissingHeader(name) => write!(f, "the {name} header is missing"),
+            Self::DuplicateHeader(name) => write!(f, "there is more than one {name} header"),
+            Self::BadHeader(name) => write!(f, "the {name} header is malformed"),
+            Self::ContentLength => f.write_str("the body is shorter than its Content-Length"),
+            Self::Uri => f.write_str("the URI is malformed"),
         }
     }
 }

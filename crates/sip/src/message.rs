@@ -42,8 +42,8 @@ impl<'a> Message<'a> {
     /// RFC 3261 §18.3: bytes beyond Content-Length are discarded. Without Content-Length the body
     /// reaches to the end of the datagram.
     ///
-    /// Fails only if the input cannot be read as a message. [`check`](Self::check) finds all other
-    /// faults, so that a server can answer the request that it rejects.
+    /// Parsing fails only if the input cannot be read as a message. [`check`](Self::check) finds
+    /// all other faults, so that a server can answer a request that it rejects.
     ///
     /// # Errors
     /// Returns an error if there is no start line, a line is not a header line, the empty line is
@@ -85,7 +85,7 @@ impl<'a> Message<'a> {
         self.start.version
     }
 
-    /// Returns true for a request.
+    /// Returns whether the message is a request.
     #[inline]
     pub fn is_request(&self) -> bool {
         matches!(self.start.line, StartLine::Request { .. })

@@ -11,7 +11,7 @@ const INVITE: &str = "INVITE sip:bob@biloxi.com SIP/2.0\r\n\
     Contact: <sip:alice@pc33.atlanta.com>\r\n\
     Content-Length: 4\r\n\r\nbody";
 
-/// RFC 3261 §24.2, message F1.
+/// The message is F1 of RFC 3261 §24.2.
 #[test]
 fn an_invite_is_read() {
     let m = Message::parse(INVITE.as_bytes()).unwrap();
@@ -31,7 +31,7 @@ fn an_invite_is_read() {
     assert_eq!(names, [Via, MaxForwards, To, From, CallId, CSeq, Contact, ContentLength]);
 }
 
-/// RFC 3261 §18.3.
+/// RFC 3261 §18.3 defines where the body ends.
 #[test]
 fn the_body_ends_where_content_length_says() {
     let with = |length: &str| INVITE.replace("Content-Length: 4\r\n", length);
@@ -89,7 +89,7 @@ fn length_and_number_of_lines_are_limited() {
     assert_eq!(Message::parse(last.as_bytes()).unwrap().field(HeaderName::To).unwrap().value, b"x");
 }
 
-/// RFC 3261 §8.1.1, §16.3(1).
+/// RFC 3261 §8.1.1 lists the mandatory headers, and §16.3(1) requires that they are well-formed.
 #[test]
 fn mandatory_headers_are_there_once_and_well_formed() {
     use HeaderName::*;

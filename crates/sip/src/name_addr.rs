@@ -87,7 +87,7 @@ mod tests {
         (n.display.map(utf8), utf8(n.uri), utf8(n.params.text()))
     }
 
-    /// RFC 3261 §20.10, §20.20, §20.34.
+    /// Examples of RFC 3261 §20.10, §20.20 and §20.34.
     #[test]
     fn the_three_forms() {
         assert_eq!(

@@ -108,7 +108,11 @@ impl<'a> Outline<'a> {
         reply: &Reply<'_>,
         out: &mut (impl Write + ?Sized),
     ) -> io::Result<()> {
-        debug_assert!((200..700).contains(&reply.status), "no final status: {}", reply.status);
+        debug_assert!(
+            (200..700).contains(&reply.status),
+            "not the status of a final response: {}",
+            reply.status
+        );
         let noting = reply.source.map(|source| (Noting::of(&self.via, source.ip()), source));
         // Formatting an address costs as much as copying the lines.
         let noting = noting.filter(|(noting, _)| noting.changes());
@@ -170,7 +174,8 @@ mod tests {
         Outline::of(invite(lines).as_bytes()).is_some()
     }
 
-    /// RFC 3261 §8.2.6.2, RFC 3581 §4.
+    /// A reply has the lines that RFC 3261 §8.2.6.2 lists, and the source of the request in its top
+    /// Via (RFC 3581 §4).
     #[test]
     fn a_rejection_made_of_the_requests_lines() {
         let text = invite(LINES);

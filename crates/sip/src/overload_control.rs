@@ -226,7 +226,7 @@ mod tests {
         read.algorithms().map(|name| std::str::from_utf8(name).unwrap()).collect()
     }
 
-    /// RFC 7339 §6, RFC 7415 §4: the examples.
+    /// The examples of RFC 7339 §6 and RFC 7415 §4.
     #[test]
     fn examples_of_the_rfcs() {
         let offer = read(r#";branch=z9hG4bK2d4790.1;oc;oc-algo="loss,A""#);

@@ -85,8 +85,8 @@ impl<'a> Params<'a> {
         ends.then_some((plain, Self { text: rest }))
     }
 
-    /// Returns the first parameter and the list after it, if the list begins with `first`, a
-    /// parameter without a value.
+    /// Returns the first parameter and the list after it, or `None` if the list does not begin with
+    /// `first`, a parameter without a value.
     #[inline(always)]
     pub(crate) fn split_bare<const N: usize>(&self, first: &[u8; N]) -> Option<(&'a [u8], Self)> {
         let rest = self.text.strip_prefix(first)?;
@@ -106,9 +106,9 @@ impl<'a> Params<'a> {
         (!tag.is_empty() && run_of_words(&PLAIN_VALUE, tag) == tag.len()).then_some(Some(tag))
     }
 
-    /// If the list begins with `begin` (such as `;branch=`) and a non-empty value that is allowed
-    /// in a [plain](Self::is_plain) list, returns the text of this first parameter and the list
-    /// after it.
+    /// Returns the text of the first parameter and the list after it. Returns `None` unless the
+    /// list begins with `begin` (such as `;branch=`), followed by a non-empty value that is allowed
+    /// in a [plain](Self::is_plain) list.
     #[inline(always)]
     pub(crate) fn split_plain<const N: usize>(&self, begin: &[u8; N]) -> Option<(&'a [u8], Self)> {
         let (value, rest) = Self::split_plain_text(self.text.strip_prefix(begin)?)?;

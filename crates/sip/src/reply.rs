@@ -59,7 +59,7 @@ pub fn write_reply_by_via(
     reply: &Reply<'_>,
     out: &mut (impl Write + ?Sized),
 ) -> io::Result<()> {
-    debug_assert!((100..700).contains(&reply.status), "no SIP status: {}", reply.status);
+    debug_assert!((100..700).contains(&reply.status), "not a SIP status: {}", reply.status);
     let source = reply.source.map(Source::new);
     let mut splice = Splice::new(request);
     if let (Some(source), Some(via)) = (&source, via) {
@@ -143,7 +143,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// RFC 3261 §8.2.6.2.
+    /// RFC 3261 §8.2.6.2 lists the headers that a response copies from its request.
     #[test]
     fn a_rejection_made_of_the_requests_lines() {
         let text = reply(&Reply {
@@ -167,7 +167,7 @@ mod tests {
         );
     }
 
-    /// RFC 3261 §8.2.6.1.
+    /// RFC 3261 §8.2.6.1: a 100 copies the Timestamp.
     #[test]
     fn a_trying_has_the_timestamp_and_needs_no_tag() {
         let text = reply(&Reply::new(100));

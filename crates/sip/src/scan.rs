@@ -255,7 +255,7 @@ pub(crate) fn read<'a, T>(
 mod tests {
     use super::*;
 
-    /// RFC 3261 §24.2, message F1, its headers up to the last that is needed.
+    /// Message F1 of RFC 3261 §24.2, up to the last header that a scan reads.
     const INVITE: &str = "INVITE sip:bob@biloxi.com SIP/2.0\r\n\
         Via: SIP/2.0/UDP pc33.atlanta.com;branch=z9hG4bKnashds8\r\n\
         Max-Forwards: 70\r\n\

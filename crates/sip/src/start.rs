@@ -68,7 +68,8 @@ impl<'a> Start<'a> {
         is_version(version).then_some(Self { line, version })
     }
 
-    /// Returns true for version 2.0. RFC 3261 §7.1: the version is compared without regard to case.
+    /// Returns whether the version is 2.0. RFC 3261 §7.1: the version is compared without regard to
+    /// case.
     #[inline]
     pub(crate) fn is_version_2(&self) -> bool {
         self.version.eq_ignore_ascii_case(VERSION)

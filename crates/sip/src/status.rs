@@ -90,7 +90,7 @@ const fn class(status: u16) -> &'static str {
 mod tests {
     use super::reason;
 
-    /// The phrases of RFC 3261 §21 and of the registry of response codes that it started.
+    /// The phrases in RFC 3261 §21 and in the IANA registry of response codes.
     const PHRASES: &str = "
         100 Trying
         180 Ringing

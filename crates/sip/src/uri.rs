@@ -249,7 +249,7 @@ mod tests {
         Uri::parse(text.as_bytes()).unwrap_or_else(|e| panic!("{text}: {e}"))
     }
 
-    /// RFC 3261 §19.1.3.
+    /// Examples of RFC 3261 §19.1.3.
     #[test]
     fn examples_of_the_rfc() {
         let u = uri("sip:alice:secretword@atlanta.com;transport=tcp");

@@ -405,7 +405,7 @@ mod tests {
         Via::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text:?}"))
     }
 
-    /// RFC 3261 §20.42.
+    /// Examples of RFC 3261 §20.42.
     #[test]
     fn examples_of_the_rfc() {
         let v = via("SIP/2.0/UDP erlang.bell-telephone.com:5060;branch=z9hG4bK87asdks7");

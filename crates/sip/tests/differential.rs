@@ -82,17 +82,17 @@ fn tshark_finds_the_same() {
             compare(field, of(&ours).as_deref(), of(theirs).as_deref());
         }
     }
-    println!("{} messages; found alike:", cases.len());
+    println!("{} messages; values that both parsers found alike:", cases.len());
     for (field, count) in &alike {
         println!("{count:7}  {field}");
     }
-    println!("apart:");
+    println!("permitted differences:");
     for (name, count) in &used {
         println!("{count:7}  {name}");
     }
     assert!(
         unexplained.is_empty(),
-        "{} unexplained\n{}",
+        "{} differences that are not permitted\n{}",
         unexplained.len(),
         unexplained.join("\n")
     );
@@ -102,6 +102,6 @@ fn tshark_finds_the_same() {
     if std::env::var_os("SEED").is_none() {
         let stale = EXCUSES.iter().filter(|excuse| !used.contains_key(excuse.name));
         let stale: Vec<_> = stale.map(|excuse| excuse.name).collect();
-        assert!(stale.is_empty(), "excuses that nothing needs: {stale:?}");
+        assert!(stale.is_empty(), "permitted differences that did not occur: {stale:?}");
     }
 }

@@ -19,7 +19,7 @@ fn request_uri<'a>(message: &Message<'a>) -> Result<Uri<'a>, Malformed> {
     Uri::parse(message.request_uri().unwrap())
 }
 
-/// §4.1 to §4.4.
+/// RFC 5118 §4.1 to §4.4: IPv6 references in URIs and Vias, with and without a port.
 #[test]
 fn references_and_ports() {
     let bytes = load("ipv6-good");
@@ -42,7 +42,7 @@ fn references_and_ports() {
     assert_eq!((uri.host.unwrap().ip(), uri.port), (ip("2001:db8::10"), Some(5070)));
 }
 
-/// §4.5: `received` with brackets and without.
+/// RFC 5118 §4.5: `received` with brackets and without.
 #[test]
 fn received_with_and_without_brackets() {
     for name in ["via-received-param-with-delim", "via-received-param-no-delim"] {
@@ -53,7 +53,8 @@ fn received_with_and_without_brackets() {
     }
 }
 
-/// §4.6 to §4.9: headers with addresses of both families. The parser does not read the bodies.
+/// RFC 5118 §4.6 to §4.9: headers with addresses of both families. The parser does not read the
+/// bodies.
 #[test]
 fn both_families_in_one_message() {
     let bytes = load("mult-ip-in-header");
@@ -68,7 +69,7 @@ fn both_families_in_one_message() {
     }
 }
 
-/// §4.10: "an implementation must tolerate both".
+/// RFC 5118 §4.10: "an implementation must tolerate both".
 #[test]
 fn a_third_colon_before_an_ipv4_part() {
     let host = |name: &str| {

@@ -66,8 +66,8 @@ fn invalid_messages_are_rejected_for_their_reason() {
     }
 }
 
-/// Asserts that faults outside the parts a proxy inspects (RFC 3261 §16.3(1)) pass, and are
-/// reported when the part is read.
+/// Asserts that a fault passes if it is outside the parts that a proxy inspects (RFC 3261
+/// §16.3(1)). The fault is reported when the caller reads the part.
 #[test]
 fn faults_in_parts_that_a_proxy_ignores_pass() {
     // §3.1.2.7: the Request-URI is in angle brackets.
@@ -96,7 +96,7 @@ fn faults_in_parts_that_a_proxy_ignores_pass() {
     assert_eq!(text(message.to().unwrap().uri), "sip:t.watson@example.org");
 }
 
-/// §3.1.1.1.
+/// Reads the message of RFC 4475 §3.1.1.1.
 #[test]
 fn a_short_tortuous_invite() {
     let bytes = load("wsinv");
@@ -144,7 +144,7 @@ fn a_short_tortuous_invite() {
     assert_eq!(text(other.value), "newfangled value\r\n continued newfangled value");
 }
 
-/// §3.1.1.2.
+/// Reads the message of RFC 4475 §3.1.1.2.
 #[test]
 fn a_wide_range_of_valid_characters() {
     let bytes = load("intmeth");
@@ -167,7 +167,7 @@ fn a_wide_range_of_valid_characters() {
     assert_eq!(text(message.top_via().unwrap().branch().unwrap()), "z9hG4bK-.!%66*_+`'~");
 }
 
-/// §3.1.1.7.
+/// Reads the message of RFC 4475 §3.1.1.7.
 #[test]
 fn long_values_and_many_vias() {
     let bytes = load("longreq");
@@ -178,7 +178,7 @@ fn long_values_and_many_vias() {
     assert_eq!(hosts[33..], ["host.example.com"]);
 }
 
-/// §3.1.1.8: bytes behind the body are not part of the message.
+/// RFC 4475 §3.1.1.8: bytes behind the body are not part of the message.
 #[test]
 fn extra_trailing_octets() {
     let bytes = load("dblreq");
@@ -187,7 +187,8 @@ fn extra_trailing_octets() {
     assert!(message.bytes().ends_with(b"Content-Length: 0\r\n\r\n"));
 }
 
-/// §3.1.1.9 and the escapes of §3.1.1.3 to §3.1.1.5: parsed, never unescaped.
+/// RFC 4475 §3.1.1.3 to §3.1.1.5 and §3.1.1.9: the parser splits a URI with escapes, and does not
+/// unescape it.
 #[test]
 fn semicolons_and_escapes_in_uris() {
     let bytes = load("semiuri");
@@ -208,7 +209,7 @@ fn semicolons_and_escapes_in_uris() {
     assert_eq!(contacts, ["sip:alias1@host1.example.com", "sip:alias3@host3.example.com"]);
 }
 
-/// §3.1.1.6.
+/// Reads the message of RFC 4475 §3.1.1.6.
 #[test]
 fn no_white_space_before_the_bracket() {
     let bytes = load("lwsdisp");
@@ -216,7 +217,7 @@ fn no_white_space_before_the_bracket() {
     assert_eq!((text(from.display.unwrap()), text(from.uri)), ("caller", "sip:caller@example.com"));
 }
 
-/// §3.1.1.10.
+/// Reads the message of RFC 4475 §3.1.1.10.
 #[test]
 fn transports_known_and_unknown() {
     let bytes = load("transports");
@@ -226,7 +227,7 @@ fn transports_known_and_unknown() {
     assert_eq!(transports, [Udp, Sctp, Tls, Other, Tcp]);
 }
 
-/// §3.1.1.11 to §3.1.1.13.
+/// Reads the messages of RFC 4475 §3.1.1.11 to §3.1.1.13.
 #[test]
 fn binary_bodies_and_unusual_reasons() {
     let bytes = load("mpart01");
@@ -244,7 +245,8 @@ fn binary_bodies_and_unusual_reasons() {
     assert_eq!(start, StartLine::Response { status: 100, reason: b"" });
 }
 
-/// §3.2.1, §3.3.2, §3.3.3, §3.3.10, §3.4.1.
+/// RFC 4475 §3.2.1, §3.3.2, §3.3.3, §3.3.10 and §3.4.1: messages that are well-formed, although an
+/// element may have to reject them.
 #[test]
 fn semantics_that_the_grammar_leaves_alone() {
     let bytes = load("badbranch");
@@ -263,8 +265,8 @@ fn semantics_that_the_grammar_leaves_alone() {
     assert_eq!((scanned.branch, scanned.to_tag), (None, None));
 }
 
-/// A server can answer a request that it rejects (§3.1.2.2, §3.1.2.3, §3.1.2.8 to §3.1.2.10,
-/// §3.1.2.16).
+/// A server can answer a request that it rejects (RFC 4475 §3.1.2.2, §3.1.2.3, §3.1.2.8 to
+/// §3.1.2.10, §3.1.2.16).
 #[test]
 fn rejected_messages_can_still_be_answered() {
     let rejected = "clerr ncl lwsruri lwsstart trws badvers mcl01 insuf quotbal";

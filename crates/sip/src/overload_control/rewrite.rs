@@ -142,7 +142,8 @@ mod tests {
         assert_eq!(rewritten("", 0, ";oc=5"), "");
     }
 
-    /// If this text stayed, it would become part of the preceding parameter or of the sent-by.
+    /// Text behind a quoted value is removed with its parameter. Otherwise it would become part of
+    /// the preceding parameter or of the sent-by.
     #[test]
     fn text_behind_a_quoted_value_is_removed_too() {
         assert_eq!(rewritten("Via: SIP/2.0/UDP a;oc=\"1\"b\r\n", 0, ""), "Via: SIP/2.0/UDP a\r\n");

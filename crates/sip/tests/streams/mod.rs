@@ -14,8 +14,9 @@ pub enum Found {
     CutOff,
 }
 
-/// Cuts a stream into messages, in a buffer of the size that the framer guarantees to be enough.
-/// `reads` returns the number of bytes of the next read.
+/// Cuts a stream into messages, in a buffer of the size that the framer guarantees to be enough. If
+/// `pong` is true, the framer first expects a pong. `reads` returns the number of bytes of the next
+/// read.
 pub fn cut(
     stream: &[u8],
     limits: FrameLimits,
