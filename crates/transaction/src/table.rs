@@ -20,8 +20,8 @@ pub struct Handle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// The table searches for stale timers, which no entry uses, only if it has more timers than twice
-/// the number of entries plus this number. Otherwise a search would find too few stale timers.
+/// Number of timers, beyond twice the number of entries, up to which the table keeps stale timers.
+/// With fewer timers, a search for stale ones would find too few of them.
 const STALE_MIN: usize = 64;
 
 /// A table of entries, found by their [`Key`], each with one timer.
@@ -161,7 +161,7 @@ impl<T> Table<T> {
     /// Panics if the entry has a value, or if it was removed.
     pub fn restore(&mut self, handle: Handle, value: T) {
         let entry = self.entries.get_mut(handle.into()).filter(|entry| entry.value.is_none());
-        entry.expect("only what was lent is put back").value = Some(value);
+        entry.expect("the entry has a value, or was removed").value = Some(value);
     }
 
     /// Iterates over all values that are not lent, in arbitrary order.

@@ -303,7 +303,7 @@ fn timers_that_count_are_kept_when_others_are_dropped() {
 }
 
 #[test]
-#[should_panic(expected = "only what was lent is put back")]
+#[should_panic(expected = "the entry has a value, or was removed")]
 fn removed_entries_are_not_restored() {
     let mut table = Table::new(1);
     let handle = table.insert(key(0), (), Timestamp::NEVER).expect("there is room");

@@ -125,7 +125,7 @@ fn an_ack_ends_repetition_and_others_are_absorbed_for_timer_i() {
     assert_eq!(seen, expected);
 }
 
-/// Table 4: Timer I is T4, and does not scale with T1.
+/// RFC 3261, table 4: Timer I is T4, and does not scale with T1.
 #[test]
 fn timer_i_is_t4() {
     let timing = Timing { t4: Duration::from_millis(70), ..unreliable() };

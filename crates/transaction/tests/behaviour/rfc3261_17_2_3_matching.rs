@@ -59,7 +59,7 @@ fn key_of(request: &Request, is_ack_outside: bool) -> Key {
     Key::new(identity(&essentials, method, method_name, uri, to_tag, hash), method)
 }
 
-/// Returns the key of the INVITE that a CANCEL of this form cancels.
+/// Returns the key of the INVITE that a CANCEL with the parts of `request` cancels.
 fn cancelled(request: &Request) -> Key {
     Key::cancelled(key(&Request { method: "CANCEL", ..*request }).identity)
 }

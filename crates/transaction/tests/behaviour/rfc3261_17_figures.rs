@@ -178,10 +178,10 @@ fn compare(figure: &str, start: fn(&Timing) -> Machine, timing: &Timing) {
     let mut crossed = BTreeSet::new();
     explore(start(timing), Timestamp::ZERO, timing, 5, &mut crossed);
     let uncrossed: Vec<_> = drawn.difference(&crossed).collect();
-    assert!(uncrossed.is_empty(), "drawn, but not crossed: {uncrossed:#?}");
+    assert!(uncrossed.is_empty(), "edges of the figure that no event took: {uncrossed:#?}");
     let undrawn: Vec<_> =
         crossed.difference(&drawn).filter(|edge| !changes_nothing(edge)).collect();
-    assert!(undrawn.is_empty(), "crossed, but not drawn: {undrawn:#?}");
+    assert!(undrawn.is_empty(), "edges that are not in the figure: {undrawn:#?}");
 }
 
 fn changes_nothing(edge: &str) -> bool {
@@ -194,7 +194,7 @@ fn changes_nothing(edge: &str) -> bool {
 /// The statuses at the limits of each class, and the statuses with rules of their own.
 const STATUSES: [u16; 9] = [100, 101, 199, 200, 299, 300, 408, 503, 699];
 
-/// Records the edges of all sequences of `depth` events from here.
+/// Records the edges of all sequences of `depth` events from the state of `machine`.
 fn explore(
     machine: Machine,
     now: Timestamp,

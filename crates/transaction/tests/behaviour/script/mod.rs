@@ -45,7 +45,7 @@ pub enum Effect {
     TimedOut,
 }
 
-/// The states of the figures.
+/// The states of all machines, with the names of the figures in RFC 3261 and RFC 6026.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Calling,
