@@ -43,9 +43,9 @@ pub enum ConnectionState {
     Closing,
 }
 
-/// The kind of message for which the table looks up or opens a connection. An opened connection
-/// has the highest kind of message that was sent on it. The lower the kind, the earlier the
-/// connection yields its place.
+/// The kind of message for which the table looks up or opens a connection. The kind of an opened
+/// connection is the highest kind of the messages that were sent on it. The lower its kind, the
+/// earlier a connection is closed to make room for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Use {
     /// A response to a request whose own connection has ended or is not known.
@@ -81,8 +81,8 @@ pub(crate) struct Connection {
     /// True if the owner of the table opened the connection and chose its id. Only messages whose
     /// flow has this id use the connection.
     pub(crate) is_named: bool,
-    /// True while the connection is being opened for a response. The connection on which the
-    /// request came has ended.
+    /// True while the connection is being opened for a response, because the connection on which
+    /// the request came has ended or is not known.
     pub(crate) opens_for_response: bool,
     /// The kind of messages for which we use this connection. If these are only responses to
     /// requests whose own connections have ended, messages and keep-alives from the peer do not
@@ -281,7 +281,8 @@ pub(crate) fn is_request(bytes: &[u8]) -> bool {
     !is_response(bytes) && !bytes.starts_with(b"\r\n")
 }
 
-/// Returns whether a message is a response. A proxy forwards the version as the callee wrote it.
+/// Returns whether a message is a response. The version may be in lower case, because a proxy
+/// forwards it as the callee wrote it.
 ///
 /// RFC 3261 §7.1: "The SIP-Version string is case-insensitive, but implementations MUST send
 /// upper-case."

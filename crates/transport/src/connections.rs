@@ -116,8 +116,8 @@ impl ConnectionTable {
     /// At most half of the opened connections are for such responses and for requests [to
     /// strangers](Transmit::is_to_stranger), and at most half of these are for responses. When the
     /// table needs room, it closes connections for responses first. Otherwise peers that close
-    /// their connections early, and strangers who name very many addresses in their Contacts, could
-    /// keep the proxy from its back ends.
+    /// their connections early, and strangers that name very many addresses in their Contacts,
+    /// could use up all connections that the proxy needs for its back ends.
     ///
     /// # Errors
     /// Returns the message and the [reason](WhyUnsent) if it can neither be sent nor wait. A

@@ -25,16 +25,17 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Send to a peer: peer and number of bytes.
+    /// The owner sends a message to a peer. The fields are the peer and the number of bytes.
     Send(u8, usize),
-    /// Send a response whose own connection has ended: peer and number of bytes.
+    /// The owner sends a response whose own connection has ended. The fields are those of `Send`.
     Respond(u8, usize),
-    /// Send a request to a peer that is a stranger: peer and number of bytes.
+    /// The owner sends a request to a peer that is a stranger. The fields are those of `Send`.
     SendToStranger(u8, usize),
-    /// Open a connection under an id that the owner chooses, and send on it: peer, number of the id
-    /// and number of bytes.
+    /// The owner opens a connection under an id that it chooses, and sends a message on it. The
+    /// fields are the peer, the number of the id, and the number of bytes.
     Open(u8, u8, usize),
-    /// Send on a connection that the driver knows.
+    /// The owner sends a message on a connection that the driver knows. The second field is the
+    /// number of bytes.
     Answer(Index, usize),
     Accept(u8),
     Connected(Index),

@@ -13,8 +13,9 @@ fn flow(number: usize) -> Flow {
     to(&format!("198.51.100.{number}:5060"))
 }
 
-/// Makes a table that may open `opened_max` connections and has opened all of them, each to another
-/// peer. The connections were last used one second apart, in the order of the returned flows.
+/// Returns a table that may open `opened_max` connections and has opened all of them, each to
+/// another peer. The connections were last used one second apart, in the order of the returned
+/// flows.
 fn full(opened_max: usize) -> (Scene, Vec<Flow>) {
     let mut scene = Scene::new(ConnectionLimits { opened_max, ..ConnectionLimits::default() });
     let mut flows = Vec::new();
@@ -151,7 +152,8 @@ fn a_connection_for_responses_is_not_kept_by_what_its_peer_sends() {
     assert_eq!(scene.closes(), [id(opened[2])]);
 }
 
-/// An in-dialog request may leave on such a connection, because its route token contains the id.
+/// An in-dialog request may be sent on a connection for responses, because its route token contains
+/// the id of that connection.
 #[test]
 fn a_connection_for_responses_on_which_a_request_is_sent_yields_no_earlier_than_others() {
     let mut scene = Scene::new(ConnectionLimits { opened_max: 8, ..ConnectionLimits::default() });
@@ -297,7 +299,8 @@ fn new_work_leaves_a_part_of_the_queue_to_other_messages() {
     assert_eq!((counters.backed_up.get(), counters.overflow.get()), (2, 1 + 3));
 }
 
-/// Returns the number of connections of `attempts` that are accepted from the host with this number.
+/// Opens `attempts` connections from the host with this number. Returns how many of them the table
+/// accepts.
 fn accepted_from(scene: &mut Scene, host: u32, attempts: u32) -> usize {
     let before = scene.table.len();
     for port in 1..=attempts {
@@ -323,8 +326,8 @@ fn sources_with_many_connections_leave_places_to_others() {
     assert_eq!(accepted_from(&mut scene, 9, 20), 2);
 }
 
-/// Accepts this many connections, each from another /64 of the given /48, and `in_56` of them from
-/// each /56. Returns how many the table accepts.
+/// Opens `attempts` connections, each from another /64 of the /48 `site`, and `in_56` of them from
+/// each /56. Returns how many of them the table accepts.
 fn accepted_from_site(scene: &mut Scene, site: u32, in_56: u32, attempts: u32) -> usize {
     let before = scene.table.len();
     for number in 0..attempts {

@@ -28,8 +28,8 @@ fn sent_to(scene: &mut Scene, remotes: impl Iterator<Item = String>) -> usize {
     remotes.filter(|remote| scene.send_to_stranger(to(remote)).is_ok()).count()
 }
 
-/// Without a limit, strangers who name very many addresses in their Contacts could keep the proxy
-/// from its back ends.
+/// Without a limit, strangers that name very many addresses in their Contacts could use up all
+/// connections that the proxy needs for its back ends.
 #[test]
 fn connections_to_strangers_leave_half_of_the_places_to_back_ends() {
     let mut scene = opening(16);
@@ -91,8 +91,8 @@ fn connections_to_strangers_yield_before_those_to_back_ends() {
     assert!(first.iter().all(|flow| scene.table.state(flow.connection.unwrap()).is_some()));
 }
 
-/// Without a limit, peers that close their connections early could keep the proxy from a carrier
-/// that is not a trusted source.
+/// Without a limit, peers that close their connections early could use up all connections, and
+/// requests to a carrier that is not a trusted source could not be sent.
 #[test]
 fn connections_for_responses_leave_places_to_strangers() {
     let mut scene = opening(16);
@@ -106,7 +106,8 @@ fn connections_for_responses_leave_places_to_strangers() {
     assert_eq!(scene.respond(stranger(30)), Err(WhyUnsent::TooMany));
 }
 
-/// If the request ended the limit for its connection, a stranger could get any number of them.
+/// If a request to a stranger exempted its connection from the limit, strangers could get any
+/// number of connections.
 #[test]
 fn a_request_to_a_stranger_on_a_connection_for_responses_leaves_it_limited() {
     let mut scene = opening(4);
@@ -140,7 +141,7 @@ fn a_connection_for_responses_beyond_the_share_of_its_peer_still_yields_early() 
     assert_eq!(scene.closes(), [id(opened[1])]);
 }
 
-/// The address of a phone from which it has connected.
+/// The address from which a phone has connected.
 const PHONE: &str = "198.51.100.7:48532";
 
 /// Accepts a connection of the phone, and receives a message on it.
@@ -150,7 +151,8 @@ fn spoken(scene: &mut Scene, number: u32) -> ConnectionId {
     id
 }
 
-/// A regression: such a request waited for another connection, which a phone does not accept.
+/// A regression: a request to a phone that had connected waited for another connection, which the
+/// phone does not accept.
 ///
 /// RFC 3261 §18: "When the connection is accepted by the transport layer, this index is set to the
 /// source IP address, port number, and transport."

@@ -42,7 +42,7 @@ pub struct ConnectionLimits {
     ///
     /// RFC 3261 §18: "This duration SHOULD at least equal the longest amount of time the element
     /// would need in order to bring a transaction from instantiation to the terminated state." The
-    /// default does. The longest time without a message is Timer C and 64*T1, which is 222 s for a
+    /// default does. The longest time without a message is Timer C plus 64*T1, which is 222 s for a
     /// proxy. An operator may set a shorter time.
     pub idle: Duration,
     /// Time without messages and keep-alives after which an opened connection may be closed to make

@@ -25,11 +25,12 @@ const PONG: &[u8] = b"\r\n";
 /// # The core's view
 ///
 /// The core sends a message on a stream with a flow that has the address of one of its listeners.
-/// If the flow names a connection, the message uses that connection or is not sent. Otherwise it
-/// uses the connection to the remote end, which is opened if there is none. If the connection that
-/// the flow names has ended, a message that [may reconnect](Transmit::may_reconnect) also does so.
-/// The flow of a message offered to the core has the address of a listener, and the id of the
-/// connection on which the message came.
+/// If the flow names no connection, the message uses the connection to the remote end, which is
+/// opened if there is none. If the flow names a connection, the message uses that connection. If
+/// that connection has ended, a message that [may reconnect](Transmit::may_reconnect) uses the
+/// connection to the remote end. A response then uses a connection to the address in its Via. Any
+/// other message is not sent. The flow of a message offered to the core has the address of a
+/// listener, and the id of the connection on which the message came.
 ///
 /// The core learns of an unsent message by [`on_failed`](Core::on_failed), with the beginning of
 /// the message. If the peer reads too slowly, a request that begins [new

@@ -119,7 +119,7 @@ impl LimitedConnections {
         self.opening_for_responses.forget(remote);
     }
 
-    /// Removes a connection to `remote`, if its number is limited.
+    /// Removes a connection to `remote`, if it is one of the limited connections.
     pub(super) fn remove(&mut self, id: ConnectionId, remote: SocketAddr) {
         self.for_responses.remove(id);
         if self.to_strangers.remove(id) {

@@ -161,7 +161,7 @@ impl ConnectionTable {
         self.evict(oldest)
     }
 
-    /// Closes the connection `id`, if there is one, to make room. Returns whether there was one.
+    /// Closes the connection `id` to make room for another one. Returns false if `id` is `None`.
     fn evict(&mut self, id: Option<ConnectionId>) -> bool {
         if let Some(id) = id {
             self.counters.evicted.add(1);
