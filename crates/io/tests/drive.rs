@@ -15,7 +15,7 @@ use cores::{Echo, Seen, group, next, peer, received, start, start_with};
 use tidegate_io::*;
 use tidegate_world::*;
 
-/// Starts an echo on one listening address.
+/// Starts an echo core at one listening address.
 fn echo(ip: &str) -> (cores::Running, std::sync::mpsc::Receiver<Seen>, Group) {
     let group = group(ip, 1, true);
     let (core, sight) = Echo::new();
@@ -124,7 +124,7 @@ fn a_datagram_of_60_kib_survives() {
 }
 
 /// Waits until the kernel records the arrival times of datagrams. It begins to do so when the first
-/// socket with this option is opened.
+/// socket that asks for arrival times is opened.
 fn await_stamps(group: &Group) {
     let peer = peer("127.0.0.1");
     let mut inbox = Inbox::new(&Pool::new());
@@ -280,7 +280,7 @@ fn a_stop_drains_once_and_waits_at_most_for_the_time_limit() {
 }
 
 /// A process that gets no more packets must not wait until its time limit if its last transaction
-/// has ended long before.
+/// ends long before that limit.
 #[test]
 fn a_last_call_that_ends_by_a_timer_ends_the_drain() {
     let drain = Duration::from_secs(20);
@@ -329,8 +329,8 @@ fn a_stopping_process_leaves_a_shared_address_and_serves_all_arrivals() {
 }
 
 /// On a busy machine, the thread may be blocked for longer than the time for which it reads a
-/// shared address. Even then, datagrams at that address must be neither rejected nor lost with the
-/// socket.
+/// shared address. Even then, the shard must receive all datagrams that have arrived at that
+/// address.
 #[test]
 fn arrivals_at_a_shared_address_are_all_read_before_the_end() {
     const DATAGRAMS: usize = 20;

@@ -24,7 +24,7 @@ fn share(share: f64) -> Shedding {
     Shedding { shares: [share; 2], ..Shedding::NONE }
 }
 
-/// Returns an INVITE of this length that is unlike all others.
+/// Returns an INVITE of this length. INVITEs with different numbers differ.
 fn invite(number: u32, len: usize) -> String {
     let text = format!("INVITE sip:a@b SIP/2.0\r\nVia: {number:08x}\r\n");
     format!("{text}{:pad$}", "", pad = len.saturating_sub(text.len()))
@@ -44,7 +44,8 @@ fn waiting_for(group: &Group, shard: u16) -> Vec<String> {
     texts
 }
 
-/// Floods a shard whose gate changes a hundred times meanwhile, and counts every datagram.
+/// Floods a shard with datagrams while its gate changes a hundred times, and asserts that every
+/// datagram is counted once.
 fn every_datagram_is_counted_once(ip: &str, split: bool) {
     // More datagrams than fit into a buffer are sent before anything is read, so that the speed of
     // the reader does not matter.
@@ -91,7 +92,10 @@ fn every_datagram_is_counted_once(ip: &str, split: bool) {
     assert_eq!(counted(), SENT + 1);
     assert_eq!(gate.filtered(), counters.filtered.get());
     let each = [counters.received(), counters.filtered.get(), counters.overflow.get()];
-    assert!(each.iter().all(|&n| n > 0), "{each:?} is no flood of all three");
+    assert!(
+        each.iter().all(|&n| n > 0),
+        "received, filtered and overflow must all be above 0: {each:?}"
+    );
     let (_, counters) = running.end();
     let counted = counters.received() + counters.filtered.get() + counters.overflow.get();
     assert_eq!(counted, SENT + 1);
@@ -135,8 +139,8 @@ fn networks(written: &[(&str, u8)]) -> Vec<Network> {
     written.iter().map(network).collect()
 }
 
-/// Returns the number of datagrams that pass a gate with this shedding, of 20 INVITEs and 20 BYEs
-/// of one peer, and the number that the gate drops.
+/// Sends 20 INVITEs and 20 BYEs of one peer to a gate with this shedding. Returns the number of
+/// datagrams that pass, and the number that the gate drops.
 fn passed_and_filtered(ip: &str, shedding: &Shedding) -> (usize, u64) {
     let group = gated(ip, 2, true);
     let gate = group.gate().unwrap();
@@ -168,7 +172,7 @@ fn the_share_does_not_apply_to_spared_networks() {
     }
 }
 
-/// Some networks of a long list share a jump in the program.
+/// Some networks of a long list share a jump in the program of the gate.
 #[test]
 fn a_network_is_spared_at_each_place_of_the_list() {
     for (own, others) in
@@ -391,7 +395,8 @@ fn the_kernel_drops_exactly_what_the_reference_selects_each_time() {
     }
 }
 
-/// A flood of one method must not cost the requests of the other one.
+/// A flood of INVITEs must not make the kernel drop REGISTERs, and a flood of REGISTERs must not
+/// make it drop INVITEs.
 #[test]
 fn each_method_has_its_own_share_at_each_shard() {
     for ip in ["127.0.0.1", "::1"] {
@@ -571,7 +576,8 @@ fn reports_that_come_to_a_sink_reach_the_core() {
     }
 }
 
-/// Echoes to closed peers. Returns whether the core gets a failure for each of them.
+/// Lets a core echo datagrams to peers that are closed. Returns whether the core gets a failure for
+/// each of them.
 fn every_report_came(split: bool) -> bool {
     const PEERS: usize = 30;
     let group = gated("127.0.0.1", 1, split);

@@ -1,4 +1,4 @@
-//! Tests of the load that a core gets.
+//! Tests of the readings of the load that a core gets.
 
 #![allow(clippy::disallowed_methods)] // Tests wait for real sockets.
 
@@ -22,7 +22,7 @@ enum Sent {
     WithNothingToServe,
 }
 
-/// A core that works on each packet, and passes on the load.
+/// A core that works on each packet, and passes each reading of the load to the test.
 struct Worker {
     readings: Sender<(Timestamp, Load)>,
     /// Number of rounds of arithmetic for each packet.
@@ -94,7 +94,7 @@ fn group() -> Group {
     open(&Listen { receive_buffer: 100_000, ..Listen::new(address) }).unwrap()
 }
 
-/// Number of rounds that take about [`SAMPLE`] or longer on any machine.
+/// Number of rounds of arithmetic that take about [`SAMPLE`] or longer on any machine.
 const LONG: u32 = 3_000_000;
 
 type Readings = Receiver<(Timestamp, Load)>;
@@ -256,7 +256,8 @@ fn turns_in_quick_succession_share_a_reading_of_the_counters() {
     }
 }
 
-/// Laws decide at ticks. If a turn of a slow processor had only one, a law would take it for a stall.
+/// Laws decide at ticks. If a long turn of a slow processor had only one tick, a law would treat
+/// the turn as a stall.
 #[test]
 fn the_load_is_read_and_timers_fire_while_a_turn_serves() {
     const MESSAGES: usize = 20;

@@ -1,4 +1,4 @@
-//! Tests with queries of a core to a real DNS server.
+//! Tests of the queries of a core to a real DNS server.
 
 mod cores;
 mod dns;
@@ -14,7 +14,7 @@ use dns::{NameServer, TTL_S};
 use tidegate_io::*;
 use tidegate_world::*;
 
-/// The longest wait for all answers.
+/// Maximum time for which a test waits for each answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A core that sends queries and passes the answers to the test.
@@ -86,7 +86,8 @@ fn ask(server: &NameServer, questions: &[(&str, RecordType)]) -> Vec<QueryAnswer
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// Checks the time for which an answer is valid, and returns the answer without this time.
+/// Checks the time for which an answer is valid, and returns the answer with zero instead of this
+/// time.
 fn held(answer: QueryAnswer) -> QueryAnswer {
     let check = |ttl: Duration| {
         let most = Duration::from_secs(TTL_S);

@@ -1,4 +1,4 @@
-//! Tests of the share of a turn for each kind of work, and of the shares of shards.
+//! Tests of the share of a turn that each kind of message gets, and of handoffs between shards.
 
 mod cores;
 

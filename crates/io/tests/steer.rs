@@ -1,4 +1,4 @@
-//! Tests of the socket of a group to which each datagram comes.
+//! Tests of the selection of the socket of a group that gets a datagram.
 
 mod cores;
 

@@ -23,7 +23,7 @@ use tungstenite::http::HeaderValue;
 
 const REQUEST: &[u8] = b"OPTIONS sip:a@b SIP/2.0\r\nl: 0\r\n\r\n";
 
-/// Starts an echo with a listener for connections.
+/// Starts an echo core with a listener for connections.
 fn echo(transport: Transport) -> (cores::Running, SocketAddr) {
     echo_within(transport, Limits::default())
 }
@@ -60,7 +60,7 @@ fn a_websocket_is_told_that_the_shard_ends() {
     }
 }
 
-/// No message that a turn leaves in a connection is dropped, so INVITEs on connections have no
+/// A message that a turn leaves in a connection is not dropped. So INVITEs on connections need no
 /// lower limit of their own.
 #[test]
 fn a_turn_reads_a_limited_number_of_messages_of_all_kinds_from_connections() {

@@ -1,4 +1,4 @@
-//! Cores for the tests, and the thread that drives one.
+//! An echo core for the tests, and the thread that drives it.
 
 #![allow(dead_code)] // Each test file uses some of them.
 #![allow(clippy::disallowed_methods)] // One core keeps its thread waiting.
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tidegate_io::*;
 use tidegate_world::*;
 
-/// The inputs of a core, as the test sees them.
+/// An input of a core, or the service of a message, as the core reports it to the test.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
     Offered { bytes: Vec<u8>, flow: Flow, sojourn: Duration, handoffs: u8 },
@@ -174,7 +174,7 @@ impl Running {
     }
 }
 
-/// Starts a core over `listeners`.
+/// Starts an echo core that receives datagrams at `listeners`.
 pub fn start(
     echo: Echo,
     clock: Clock,
@@ -185,7 +185,8 @@ pub fn start(
     start_with(echo, clock, limits, listeners, handoffs, Stop::new())
 }
 
-/// Starts a core whose shard stops together with others.
+/// Starts an echo core as [`start`] does. Other shards may have the same `stop`, and then all of
+/// them stop together.
 pub fn start_with(
     echo: Echo,
     clock: Clock,
@@ -201,12 +202,12 @@ pub fn start_with(
     run(echo, stop, shard)
 }
 
-/// Starts a core whose shard has connections only.
+/// Starts an echo core that receives only on connections.
 pub fn start_over(echo: Echo, limits: Limits, streams: Vec<StreamListener>) -> Running {
     start_over_within(echo, limits, StreamLimits::default(), streams)
 }
 
-/// Starts a core whose shard has connections only, within these limits.
+/// Starts an echo core that receives only on connections, within these limits.
 pub fn start_over_within(
     echo: Echo,
     limits: Limits,
@@ -238,20 +239,21 @@ fn run(
     Running { counters: running.0, stop: running.1, commands, thread }
 }
 
-/// Opens a group on a free port of the loopback interface.
+/// Opens a group of sockets at `ip`, on a free port.
 pub fn group(ip: &str, shards: u16, split: bool) -> Group {
     let address = SocketAddr::new(ip.parse().unwrap(), 0);
     open(&Listen { shards, split, ..Listen::new(address) }).unwrap()
 }
 
-/// Opens a peer on a free port of the same interface, which waits at most 10 s.
+/// Opens the socket of a peer at `ip`, on a free port. The socket waits at most 10 s for a
+/// datagram.
 pub fn peer(ip: &str) -> UdpSocket {
     let socket = UdpSocket::bind((ip, 0)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     socket
 }
 
-/// Receives the next datagram at a peer.
+/// Receives the next datagram at a peer. Returns the datagram and its source.
 pub fn received(peer: &UdpSocket) -> (Vec<u8>, SocketAddr) {
     let mut bytes = vec![0; LARGE];
     let (len, from) = peer.recv_from(&mut bytes).expect("a datagram within ten seconds");

@@ -7,13 +7,13 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The domain of the records. The server denies every other name in this domain.
+/// The domain of the records. The server answers that no other name in this domain exists.
 pub const DOMAIN: &str = "test";
 
 /// Time to live of all records, in seconds.
 pub const TTL_S: u64 = 77;
 
-/// The longest wait for a server to listen.
+/// Maximum time for which a test waits until a server listens.
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A running server, stopped when it is dropped.
@@ -23,8 +23,8 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Starts a server at a free port of `ip`, a loopback address, with these records, each an
-    /// option of dnsmasq such as `--srv-host=_sip._udp.a.test,b.test,5060,10,20`.
+    /// Starts a server at a free port of `ip`, a loopback address, with these records. Each record
+    /// is an option of dnsmasq, such as `--srv-host=_sip._udp.a.test,b.test,5060,10,20`.
     pub fn start(ip: IpAddr, records: &[&str]) -> Self {
         // Another process may take the port before the server does.
         (0..5).find_map(|_| Self::start_at(free(ip), records)).expect("a port stays free")
@@ -53,7 +53,7 @@ impl NameServer {
         let mut server = Self { child, address };
         let until = Instant::now() + LISTENS_WITHIN;
         while Instant::now() < until {
-            if server.child.try_wait().expect("it can be asked for").is_some() {
+            if server.child.try_wait().expect("the state of dnsmasq can be read").is_some() {
                 return None;
             }
             if TcpStream::connect(address).is_ok() {
@@ -73,7 +73,7 @@ impl Drop for NameServer {
     }
 }
 
-/// Returns an address at a port that is free for both transports.
+/// Returns an address at a port that is free for UDP and for TCP.
 fn free(ip: IpAddr) -> SocketAddr {
     let both = || {
         let tcp = TcpListener::bind((ip, 0)).expect("there is a free port");
