@@ -1,4 +1,4 @@
-//! Tests for every law: replacing another law, and running as a shadow.
+//! Tests of every law when it replaces another law, and when it runs as a shadow law.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,8 +22,9 @@ struct Server {
     queue: VecDeque<(Timestamp, Ticket)>,
     in_service: Option<Timestamp>,
     busy: Duration,
-    /// Fingerprint of the next piece, and the outcome of each.
+    /// Fingerprint of the last piece of work that was offered.
     next: u64,
+    /// For each offered piece of work, whether the gate admitted it.
     admitted: Vec<bool>,
     served: u64,
     rejected_late: u64,
@@ -116,8 +117,8 @@ fn pacing() -> Values {
     find("pi").unwrap().values(&[("t_q", 0.5)]).unwrap()
 }
 
-/// Offers twice the capacity, then half of it, then twice the capacity again. In total this takes
-/// longer than any law waits between two decisions.
+/// Offers 2.5 times the capacity, then half of it, then 2.5 times the capacity again. In total this
+/// takes longer than any law waits between two decisions.
 fn load(server: &mut Server) {
     for (steps, every) in [(3000, 2), (1500, 10), (7000, 2)] {
         server.run(steps, every);
@@ -160,9 +161,12 @@ fn every_law_begins_cold_on_a_server_that_has_been_running() {
         let name = law.entry().name;
         let differs = old.controls.iter().zip(&new.controls).position(|(old, new)| old != new);
         if let Some(at) = differs {
-            panic!("{name}, {at} ms: {:?}, afresh {:?}", old.controls[at], new.controls[at]);
+            panic!(
+                "{name}, {at} ms: {:?}, on a new server {:?}",
+                old.controls[at], new.controls[at]
+            );
         }
-        assert!(old.admitted == new.admitted, "{name} judges alike");
+        assert!(old.admitted == new.admitted, "{name} admits other calls on a new server");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The curves of every law.
+//! Compares the curves of every law with the committed ones.
 
 use std::fmt::Write;
 

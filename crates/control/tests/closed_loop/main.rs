@@ -1,4 +1,4 @@
-//! Tests of the laws around a simulated server, under various loads.
+//! Tests of the laws in a closed loop with a simulated server, under various loads.
 //!
 //! `curves.txt` has the curves of every law. `TIDEGATE_BLESS=1` rewrites the file. Read the
 //! difference before you commit it.
@@ -25,7 +25,7 @@ use tidegate_world::Seed;
 /// Parameters of a law, by name.
 type Params<'a> = &'a [(&'a str, f64)];
 
-/// A server of 500 calls a second. A rejection costs a tenth of a call.
+/// The costs of a server of 500 calls a second. A rejection costs a tenth of a call.
 const COSTS: Costs = Costs {
     look: Duration::from_micros(100),
     serve: Duration::from_micros(1900),
@@ -36,11 +36,11 @@ const COSTS: Costs = Costs {
 const LOADS: [f64; 8] = [0.5, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0];
 const DECIDE: [Decide; 2] = [Decide::Arrival, Decide::Service];
 
-/// 001's law with its own parameters.
+/// The parameters of paper 001 for its law `pi`.
 const PAPER: Params = &[("t_q", 0.05), ("c_t", 0.9), ("adaptive", 0.0)];
 
-/// Returns a run of a law with these parameters. The law `clearwater` gets its own throttle, the
-/// token bucket.
+/// Returns the setup of a run of a law with these parameters. The law `clearwater` gets its own
+/// throttle, the token bucket.
 fn setup(law: &str, params: Params, decide: Decide, profile: &[(f64, f64)]) -> Setup {
     let seconds = |&(s, load): &(f64, f64)| (Duration::from_secs_f64(s), load);
     Setup {

@@ -1,5 +1,5 @@
-//! Tide in a process that does not always run: preempted at its start or after a rest, or stopped for
-//! seconds.
+//! Tests of `tide` in a process that does not always run. It is preempted at its start or after a
+//! time without calls, or it is stopped for seconds.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tidegate_world::Seed;
 use crate::plant::{Costs, Outcome, Setup, Spread, run};
 use crate::tide::{FAST, ms, of_bound, offered};
 
-/// A server of 1,000 calls a second.
+/// The costs of a server of 1,000 calls a second.
 const MEDIUM: Costs = Costs {
     look: Duration::from_micros(20),
     serve: Duration::from_micros(980),
@@ -27,7 +27,8 @@ fn pauses(from_ms: u64, count: u64, period_ms: u64, length_ms: u64) -> Vec<(Dura
     (0..count).map(|n| (ms(from_ms + n * period_ms), ms(length_ms))).collect()
 }
 
-/// Returns the ways in which a busy machine preempts a process during about a second.
+/// Returns four series of pauses, such as a process has on a busy machine. Each series takes about
+/// a second.
 fn preemptions(from_ms: u64) -> [Vec<(Duration, Duration)>; 4] {
     [(20, 40, 20), (8, 120, 50), (5, 200, 100), (4, 300, 200)]
         .map(|(count, period_ms, length_ms)| pauses(from_ms, count, period_ms, length_ms))
@@ -95,7 +96,7 @@ fn a_process_that_is_preempted_after_a_switch_of_laws_rejects_no_call() {
     }
 }
 
-/// The calls of each pause are 100 ms of work.
+/// The calls that begin during a pause are 100 ms of work.
 #[test]
 fn a_process_that_was_stopped_serves_all_calls_that_fit_in_the_queue() {
     for costs in [MEDIUM, FAST] {
@@ -106,7 +107,7 @@ fn a_process_that_was_stopped_serves_all_calls_that_fit_in_the_queue() {
     }
 }
 
-/// The calls of each pause are more work than fits in the queue.
+/// The calls that begin during a pause are more work than fits in the queue.
 #[test]
 fn a_process_that_was_stopped_for_long_rejects_no_later_call() {
     for costs in [MEDIUM, FAST] {
@@ -140,8 +141,8 @@ fn a_flood_at_the_start_is_under_control_within_half_a_second() {
     }
 }
 
-/// The process has a third to half of the time in the first second. The messages that it could not
-/// read in this time, and their repetitions, keep it busy for up to two seconds more.
+/// The process has the processor for a third to half of the first second. The messages that it
+/// could not read in this time, and their repetitions, keep it busy for up to two seconds more.
 #[test]
 fn a_flood_at_the_start_of_a_preempted_process_is_under_control_when_its_backlog_was_read() {
     for costs in [MEDIUM, FAST] {

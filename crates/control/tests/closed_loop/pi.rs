@@ -1,4 +1,4 @@
-//! Tests of the two controllers of 001.
+//! Tests of the law `pi`, which has the two controllers of paper 001.
 
 use std::time::Duration;
 

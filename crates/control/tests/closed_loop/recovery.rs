@@ -11,8 +11,8 @@ use crate::{DECIDE, setup};
 ///
 /// If the law decides at service, a message that finds the buffer full is lost unread. Its caller
 /// retransmits for up to 32 s. This is the largest part of the longer times. If a law lets the
-/// buffer overflow, the overload lasts longer than the load. `none` and `ohta` show only this
-/// effect, because the watermarks of `ohta` are larger than this buffer.
+/// buffer overflow, the overload continues after the load has fallen. `none` and `ohta` show only
+/// this effect, because the watermarks of `ohta` are larger than this buffer.
 const BACK_S: [(&str, [f64; 2]); registry::LAWS.len()] = [
     ("none", [1.0, 40.0]),
     ("tide", [1.0, 2.0]),
@@ -68,9 +68,9 @@ fn each_law_is_back_in_its_time_after_an_overload() {
     }
 }
 
-/// Returns a setup with random loads of up to five times the capacity for up to 50 s, and a random
-/// queue of up to a second. A minute with little or no load follows, and then ten more seconds.
-/// Also returns the time at which these ten seconds start.
+/// Returns a setup with random loads of up to five times the capacity for up to 50 s. A minute with
+/// little or no load follows, and then ten more seconds. The queue has a random length of up to a
+/// second of work. Also returns the time at which the last ten seconds start.
 fn any_overload(law: &str, decide: Decide, seed: u64) -> (f64, Setup) {
     let mut draw = Seed(seed).stream(Purpose::Arrivals, 1);
     let phases = 1 + draw.below(5);

@@ -1,4 +1,4 @@
-//! Tests of the effect of the throttle and of the measurements in the loop.
+//! Tests of the effect that the throttle and the measurements have in a closed loop.
 
 use tidegate_control::{Decide, ThrottleKind, bound};
 
@@ -18,8 +18,8 @@ fn pi_keeps_most_of_the_bound_by_every_throttle() {
     }
 }
 
-/// Returns the seconds after a step from half to three times the capacity until the law admits less
-/// than nine in ten.
+/// Returns the time in seconds until the law admits less than nine in ten calls, after the load has
+/// risen from half the capacity to three times the capacity.
 fn noticed_s(params: &[(&str, f64)]) -> f64 {
     let params = [&[("k", 2.0), ("w", 0.3)], params].concat();
     let law = setup("occupancy", &params, Decide::Arrival, &[(10.0, 0.5), (10.0, 3.0)]);

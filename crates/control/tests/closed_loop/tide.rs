@@ -1,5 +1,5 @@
-//! Tests of `tide`: the part of the bound that its goodput reaches, how soon, and under conditions
-//! that no law expects.
+//! Tests of `tide`: the part of the bound that its goodput reaches, the time until it reaches this
+//! part, and its goodput under conditions that no law expects.
 //!
 //! `disturbances.txt` compares it with three other laws under these conditions. `TIDEGATE_BLESS=1`
 //! rewrites the file. Read the difference before you commit it.
@@ -14,7 +14,7 @@ use crate::curves::assert_committed;
 use crate::plant::{Costs, Disturbance, Outcome, Setup, Spread, run};
 use crate::{COSTS, setup};
 
-/// A server of 5,000 calls a second. A rejection costs 0.04 of a call.
+/// The costs of a server of 5,000 calls a second. A rejection costs 0.04 of a call.
 pub const FAST: Costs = Costs {
     look: Duration::from_micros(4),
     serve: Duration::from_micros(196),
@@ -22,7 +22,7 @@ pub const FAST: Costs = Costs {
     spread: Spread::Exponential,
 };
 
-/// An emulated server of the laboratory: 200 calls a second, all with the same cost.
+/// The costs of an emulated server of the laboratory: 200 calls a second, all with the same cost.
 const EMULATED: Costs = Costs {
     look: Duration::from_micros(200),
     serve: Duration::from_micros(4800),
@@ -89,8 +89,8 @@ fn tide_settles_within_200_ms_of_a_step_and_is_back_within_a_second() {
     }
 }
 
-/// A condition that no law expects: its name, the costs and the disturbance, and the costs by which the
-/// bound is computed.
+/// Returns the conditions that no law expects. Each has a name, the costs of the server, a
+/// disturbance, and the costs from which the bound is computed.
 fn conditions() -> Vec<(&'static str, Costs, Disturbance, Costs)> {
     let none = Disturbance::NONE;
     let heavy = |costs| Costs { spread: Spread::Heavy, ..costs };

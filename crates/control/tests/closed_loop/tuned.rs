@@ -1,4 +1,4 @@
-//! 000 §6.5 and §8: if all laws are tuned in the same way, they behave in the same way.
+//! Paper 000, §6.5 and §8: if all laws are tuned in the same way, they behave in the same way.
 //!
 //! "It became apparent that the overload controls could for the most part have the same effect
 //! given the proper tuning." Here is such a tuning for a server of 500 calls a second with a queue

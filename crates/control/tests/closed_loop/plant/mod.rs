@@ -2,8 +2,8 @@
 //!
 //! Calls arrive as a Poisson process. A caller retransmits its INVITE after T1, 3·T1, 7·T1, ...
 //! (RFC 3261 §17.1.1.2, timer A) until it is answered, and gives up after 64·T1 (timer B). A call
-//! counts if it is answered within [`PATIENCE`] of its first INVITE, and not at all if it is
-//! rejected. The rest of a call is in the cost of its INVITE.
+//! counts for the goodput if it is served within [`PATIENCE`] of its first INVITE. A rejected call
+//! does not count. The cost of an INVITE includes the cost of the rest of its call.
 //!
 //! One processor reads messages, rejects some of them and serves the others. If messages are judged
 //! at arrival, a message is read as soon as the processor is free. Admitted messages wait in a
@@ -64,9 +64,9 @@ pub struct Setup {
     /// The throttle and its burst.
     pub throttle: (ThrottleKind, u32),
     pub costs: Costs,
-    /// Messages that fit in a queue.
+    /// Maximum number of messages in a queue.
     pub queue_max: usize,
-    /// Offered load in multiples of the capacity, each for a time.
+    /// The phases of the run. Each has a length, and an offered load in multiples of the capacity.
     pub profile: Vec<(Duration, f64)>,
     pub seed: Seed,
     pub disturbance: Disturbance,
@@ -124,8 +124,9 @@ pub struct Outcome {
     pub notes: Vec<Note>,
     /// Messages beyond the first of each call.
     pub repetitions: u64,
-    /// Start times of all calls, and of the rejected calls.
+    /// Start times of all calls.
     pub began: Vec<Timestamp>,
+    /// Start times of the rejected calls.
     pub rejected: Vec<Timestamp>,
 }
 

@@ -10,7 +10,7 @@ use tidegate_world::{Calendar, Load, Purpose, Stream, Timestamp};
 
 use super::{Costs, Disturbance, Note, Outcome, Setup, Spread};
 
-/// Interval at which the processor is read.
+/// Interval at which the gate gets a reading of the processor.
 const READING: Duration = Duration::from_millis(2);
 /// Interval at which the state is noted.
 const NOTE: Duration = Duration::from_millis(20);
@@ -28,11 +28,11 @@ pub(super) struct Server<'a> {
     /// Unread messages.
     unread: VecDeque<(usize, Timestamp)>,
     queue: VecDeque<Waiting>,
-    /// Pieces of work of begun calls that wait.
+    /// Number of waiting pieces of work that belong to calls in progress.
     later: usize,
     job: Option<Job>,
-    /// The last reading of the processor, its occupied time then, and the start of the current
-    /// occupancy.
+    /// The time of the last reading of the processor. `busy` is the duration of all finished jobs,
+    /// and `busy_since` is the start of the current or last job.
     read: Timestamp,
     busy: Duration,
     busy_since: Timestamp,
@@ -269,7 +269,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Returns how long the process pauses during the job that begins now.
+    /// Returns the length of the pause during the job that begins now, or zero.
     fn next_pause(&mut self) -> Duration {
         let Some(&(from, pause)) = self.setup.pauses.get(self.pauses) else {
             return Duration::ZERO;
@@ -282,7 +282,7 @@ impl<'a> Server<'a> {
         pause
     }
 
-    /// Returns when work that begins now is complete.
+    /// Returns the time at which work that begins now and takes `cost` is complete.
     fn after(&self, cost: Duration) -> Timestamp {
         let Some((period, stolen)) = self.setup.disturbance.stolen else { return self.now + cost };
         let [period, own] = [period, period - stolen].map(|time| time.as_nanos() as u64);

@@ -1,11 +1,11 @@
-//! Three sending servers before one receiving server: the model of 002 §4.
+//! Three sending servers in front of one receiving server: the model of paper 002, §4.
 //!
 //! The receiver has one FIFO, of 500 messages in the paper, and serves 500 messages/s, or 3000
-//! rejections/s. A call brings it seven messages: INVITE, 100, 180, 200, ACK, BYE, 200. Senders,
-//! callers and callees take no time, and neither do links. Calls begin as Poisson processes and
-//! last 30 s on average. A callee answers at once. INVITE and BYE are repeated until the first
-//! response, a 200 until its ACK (RFC 3261 §17.1.1.2, §17.1.2.2, §13.3.1.4). A call counts if
-//! INVITE, 180, 200 and ACK all arrive within 10 s.
+//! rejections/s. It gets seven messages of each call: INVITE, 100, 180, 200, ACK, BYE, 200.
+//! Senders, callers and callees take no time, and neither do links. Calls begin as Poisson
+//! processes and last 30 s on average. A callee answers at once. INVITE and BYE are repeated until
+//! the first response, a 200 until its ACK (RFC 3261 §17.1.1.2, §17.1.2.2, §13.3.1.4). A call
+//! counts if INVITE, 180, 200 and ACK all arrive within 10 s.
 //!
 //! The gate judges an INVITE as it arrives. A rejection, and a repetition, take their time in the
 //! FIFO. Every response carries the feedback of that moment. As in the proxy, the gate is told the
@@ -40,11 +40,13 @@ pub struct Source {
     pub cps: f64,
     pub from_s: f64,
     pub to_s: f64,
-    /// The algorithms that the sender offers, or `None` if it takes no part, and whether it obeys.
+    /// The algorithms that the sender offers, or `None` if it does not take part in overload
+    /// control.
     pub offers: Option<Algorithms>,
+    /// True if the sender holds back requests as the feedback requires.
     pub obeys: bool,
-    /// The calls a second that it states if the receiver asks for them, in multiples of its
-    /// measured calls, or `None` if it states nothing.
+    /// The load that the sender states when the receiver asks for it, as a multiple of its measured
+    /// load, or `None` if it states nothing.
     pub claims: Option<f64>,
 }
 
@@ -54,7 +56,7 @@ pub struct Setup {
     pub law: Values,
     pub sources: Vec<Source>,
     pub upstreams: UpstreamSettings,
-    /// Messages for which the FIFO has room.
+    /// Maximum number of messages in the FIFO.
     pub room: usize,
     /// Share of the feedback values that are lost, and the longest delay of the others. Each delay
     /// is random, so the values arrive in any order.
@@ -278,7 +280,7 @@ impl<'a> Chain<'a> {
         self.enqueue(message, call);
     }
 
-    /// Passes a request to the receiving side.
+    /// Reports a request to the overload control of the receiver, and returns its decision.
     fn arrives(&mut self, call: usize, category: Category) -> Arrival {
         let n = self.calls[call].source;
         let Source { offers, claims, .. } = self.setup.sources[n];
@@ -301,7 +303,7 @@ impl<'a> Chain<'a> {
         self.arrive(Message::Bye, call, 5);
     }
 
-    /// Puts a message of a begun call into the queue.
+    /// Puts a message of a call in progress into the queue.
     fn arrive(&mut self, message: Message, call: usize, class: u8) {
         if self.queue.len() < self.setup.room {
             self.gate.on_arrival(self.now, self.queue.len());

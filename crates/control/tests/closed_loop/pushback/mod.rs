@@ -1,8 +1,8 @@
-//! Feedback between servers, in the model of 002.
+//! Tests of feedback between servers, in the model of paper 002.
 //!
 //! `pushback.txt` has the goodput of each law with and without feedback, `shares.txt` the shares of
 //! unequal senders, and `unreliable.txt` the goodput if feedback is lost or late.
-//! `TIDEGATE_BLESS=1` rewrites them.
+//! `TIDEGATE_BLESS=1` rewrites these files.
 
 mod chain;
 mod unreliable;
@@ -20,7 +20,7 @@ use crate::curves::assert_committed;
 
 const LOADS: [f64; 8] = [0.5, 0.9, 1.0, 1.2, 1.7, 2.8, 5.6, 8.4];
 
-/// The laws of 002 with the algorithms that carry their values, and the default law with each
+/// The laws of paper 002 with the algorithms that carry their values, and the default law with each
 /// algorithm.
 const CARRIED: [(&str, Params, Algorithm); 7] = [
     ("tide", &[], Algorithm::Rate),
@@ -103,12 +103,13 @@ fn the_goodput_of_each_law_with_and_without_feedback_is_as_committed() {
     assert_committed(&table, "pushback.txt");
 }
 
-/// A set-up needs three messages, one after the other, and each may wait for the laws' budget of
-/// 200 ms.
+/// Delay beyond which a call counts as late. A set-up needs three messages, one after the other,
+/// and each may wait for the laws' budget of 200 ms.
 const LATE: Duration = Duration::from_millis(1000);
 
 /// The paper's queue holds one second of messages. A server with a longer queue must not fill it
-/// before its law has found the right share. Otherwise all these calls would be served too late.
+/// before its law has found the right share. Otherwise all calls in the queue would be served too
+/// late.
 #[test]
 fn a_long_queue_makes_no_calls_late_whatever_the_law_sees() {
     for (law, _, algorithm) in CARRIED {
@@ -121,7 +122,7 @@ fn a_long_queue_makes_no_calls_late_whatever_the_law_sees() {
     }
 }
 
-/// The loads of the three sources of 002 §6.2, in multiples of the capacity.
+/// The loads of the three senders in paper 002, §6.2, in multiples of the capacity.
 const UNEQUAL: [f64; 3] = [0.57, 1.68, 3.36];
 
 /// Returns a setup with three senders of unequal loads, which they state.

@@ -1,4 +1,4 @@
-//! Feedback that is lost, late, out of order or ignored.
+//! Tests of feedback that is lost, late, out of order or ignored.
 //!
 //! A sender ignores a value that is older than its last one, and forgets a value whose validity is
 //! over (RFC 7339 §5.4). The receiver has its own law, and treats a sender that exceeds its share
@@ -13,11 +13,11 @@ use tidegate_world::Seed;
 use super::{FROM_S, Setup, TO_S, goodput, goodputs, setup};
 use crate::curves::assert_committed;
 
-/// Below the capacity, above it, and far above it.
+/// Offered loads in multiples of the capacity: one below the capacity, and three above it.
 const LOADS: [f64; 4] = [0.9, 1.2, 2.8, 8.4];
 
-/// The default law with both algorithms, and three laws of 002, which set a rate, a share and a
-/// window.
+/// The default law with both algorithms, and three laws of paper 002, which set a rate, a share and
+/// a window.
 const CARRIED: [(&str, &[Algorithm]); 4] = [
     ("tide", &[Algorithm::Loss, Algorithm::Rate]),
     ("rate-abs", &[Algorithm::Rate]),
@@ -37,15 +37,15 @@ const WAYS: [Way; 5] = [
     ("2 s late", 0.0, 2000),
 ];
 
-/// Hardly any feedback values arrive, and they are old. So restrictions often expire.
+/// The worst path: few feedback values arrive, and they are old. So restrictions often expire.
 const WORST: Way = (".9 lost, 2 s late", 0.9, 2000);
 
 /// The law with which the receiver collapses under the worst conditions at the highest load, with
 /// some seeds. The mean goodput of this law is then .48.
 const COLLAPSES: &str = "win-cont";
 
-/// Number of seeds over which the goodput under the worst conditions is averaged. It depends on
-/// when the few values arrive: with one seed it is .5, with another .9.
+/// Number of seeds over which the goodput under the worst conditions is averaged. The goodput
+/// depends on when the few values arrive: with one seed it is .5, with another .9.
 const WORST_SEEDS: u64 = 8;
 
 /// The goodput with unreliable feedback may be lower than without feedback by this part of the
@@ -53,7 +53,7 @@ const WORST_SEEDS: u64 = 8;
 const SLACK: f64 = 0.05;
 
 /// The server has collapsed if its goodput is below this part of what it could carry. The
-/// reproduction of 002 has the same limit.
+/// reproduction of paper 002 has the same limit.
 const COLLAPSED: f64 = 0.5;
 
 /// Returns a setup with three senders that obey, and this path of the values.
