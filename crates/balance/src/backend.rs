@@ -341,7 +341,7 @@ impl Backend {
         self.load.rejections.fetch_add(1, Relaxed);
     }
 
-    /// Returns whether neither failures nor a pause keep the back end from getting new calls.
+    /// Returns whether no failure and no pause excludes the back end from new calls.
     pub fn is_clear(&self, now: Timestamp) -> bool {
         self.load.health.is_clear(now)
     }

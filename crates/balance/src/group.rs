@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::Backend;
 
-/// The groups of a pool, as the priority of each back end at the time when the groups were created.
+/// The groups of a pool: the priority that each back end had when the groups were created.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Groups {
     priorities: Box<[u32]>,

@@ -249,8 +249,8 @@ impl Health {
         self.set_failing_probes(false);
     }
 
-    /// Records that the back end asked for no new requests for `wait`. If a pause is in force, this
-    /// may prolong it.
+    /// Records that the back end asked for no new requests for `wait`. If a pause is in force, it
+    /// ends at the later of the two times.
     pub fn pause(&self, now: Timestamp, wait: Duration) {
         if self.busy_until.load(Relaxed) <= now.as_nanos() {
             self.busy_since.store(now.as_nanos(), Relaxed);

@@ -22,7 +22,8 @@ impl CallLease {
         Self(Arc::clone(backend))
     }
 
-    /// Counts a call, unless the back end already has `calls_max` calls.
+    /// Counts a call and returns its lease. If the back end already has `calls_max` calls, counts
+    /// nothing and returns `None`.
     pub(crate) fn within(backend: &Arc<Backend>, calls_max: u64) -> Option<Self> {
         backend.take_call(calls_max).then(|| Self(Arc::clone(backend)))
     }

@@ -4,9 +4,9 @@
 //! rejections of the back end it learns a limit on the rate ([`RateLearning`]). From the delay of
 //! the back end it learns a limit on the number of requests without a response
 //! ([`WindowLearning`]). All shards share the counts. A call is counted by compare-and-swap, so the
-//! number of calls never exceeds its limit. The use of the rate is one atomic word (`gcra`). The
-//! headroom of a back end is the number of calls that its limits still allow. The headroom of a
-//! pool is the sum over its back ends.
+//! number of calls never exceeds its limit. One atomic word stores how much of the rate is used
+//! (`gcra`). The headroom of a back end is the number of calls that its limits still allow. The
+//! headroom of a pool is the sum over its back ends.
 //!
 //! Requests with priority may use a [reserve](Demand::Priority) that other requests may not use.
 
@@ -74,14 +74,15 @@ pub struct Learning {
     pub window: Option<WindowLearning>,
 }
 
-/// The limits of a back end that are in force, and the use of the rate limit.
+/// The limits of a back end that are in force, and how much of the rate limit is used.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     /// Maximum number of calls, or zero if there is no limit.
     calls_max: AtomicU64,
     /// The configured rate limit in requests a second, or infinity if there is none.
     cps_max: AtomicF64,
-    /// The rate limit in force (the lower of the configured and the learned one) and its use.
+    /// The rate limit in force (the lower of the configured and the learned one), and how much of
+    /// it is used.
     gcra: Gcra,
     learned: Learned,
     window: Window,

@@ -212,7 +212,8 @@ fn the_share_applies_only_to_heavy_networks() {
     }
 }
 
-/// A mark applies to emergency calls too, even if the share is 0.
+/// Emergency calls from an `unspared` network are dropped like other INVITEs: by the share, or by a
+/// mark (the hash of the messages to drop), even if the share is 0.
 #[test]
 fn emergency_calls_are_dropped_only_from_networks_that_flood_with_them() {
     const SOS: &[u8] = b"INVITE urn:service:sos SIP/2.0\r\n";

@@ -110,7 +110,7 @@ pub(crate) fn is_visible_but<const N: usize>(others: [u8; N], text: &[u8]) -> bo
     })
 }
 
-/// Returns true for a byte that is allowed in a `token`.
+/// Returns whether `b` is allowed in a `token`.
 #[inline]
 pub(crate) fn is_token(b: u8) -> bool {
     TOKEN[usize::from(b)]
@@ -165,7 +165,7 @@ fn padded(text: &[u8]) -> [u8; LANES] {
     word.to_le_bytes()
 }
 
-/// Returns true for SP, HTAB, CR and LF. CR and LF are parts of a fold.
+/// Returns whether `b` is SP, HTAB, CR or LF. CR and LF are parts of a fold.
 #[inline]
 pub(crate) fn is_space(b: u8) -> bool {
     matches!(b, b' ' | b'\t' | b'\r' | b'\n')

@@ -215,8 +215,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// A probed back end is down exactly from `fall` failures in a row, or a report by the
-    /// transport, until `rise` answered probes in a row, whatever else happens.
+    /// A probed back end goes down after `fall` failures in a row, or at a report by the transport.
+    /// It stays down until `rise` probes in a row were answered. Nothing else changes this.
     #[test]
     fn it_is_down_from_fall_failures_until_rise_answers(
         steps in prop::collection::vec(step(), 0..100), fall in 1..=COUNT_MAX, rise in 1..=COUNT_MAX
@@ -249,7 +249,7 @@ proptest! {
         prop_assert_eq!(falls - returns, u64::from(down));
     }
 
-    /// The word keeps its fields, and no value causes a panic.
+    /// Each word can be unpacked and packed again without a change, and no word causes a panic.
     #[test]
     fn every_word_is_a_state(word in any::<u64>(), ns in any::<u64>()) {
         let liveness = Liveness::unpack(word);

@@ -2,8 +2,8 @@
 //!
 //! "It became apparent that the overload controls could for the most part have the same effect
 //! given the proper tuning." Here is such a tuning for a server of 500 calls a second with a queue
-//! of a tenth of a second. The acceptance rate must be compared with the sustainable rate. As
-//! printed in the paper, it can be tuned for one load only.
+//! of a tenth of a second. The law `acceptance` must compare the acceptance rate with the
+//! sustainable rate. As the paper prints it, the law can be tuned for one load only.
 
 use tidegate_control::Decide;
 

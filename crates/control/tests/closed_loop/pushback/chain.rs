@@ -7,9 +7,9 @@
 //! the first response, a 200 until its ACK (RFC 3261 §17.1.1.2, §17.1.2.2, §13.3.1.4). A call
 //! counts if INVITE, 180, 200 and ACK all arrive within 10 s.
 //!
-//! The gate judges an INVITE as it arrives. A rejection, and a repetition, take their time in the
-//! FIFO. Every response carries the feedback of that moment. As in the proxy, the gate is told the
-//! length of the FIFO in messages, and the kinds of the messages in it.
+//! The gate judges an INVITE as it arrives. Rejections and repetitions also wait in the FIFO and
+//! take processing time. Every response carries the feedback of that moment. As in the proxy, the
+//! gate is told the length of the FIFO in messages, and the kinds of the messages in it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
