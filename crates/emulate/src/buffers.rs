@@ -5,11 +5,11 @@ use tidegate_world::{Received, Shedding, Timestamp};
 
 use super::buffer::Buffer;
 
-/// While both kinds of datagrams wait, the number of ordinary datagrams that are taken before
-/// requests for new work. The real driver has this default limit for a turn.
+/// Number of ordinary datagrams (all except requests for new work) that are taken before requests
+/// for new work, while both wait. The default limit of the real driver for a turn is the same.
 const ORDINARY: usize = 256;
-/// Number of requests for new work that are taken after [`ORDINARY`] other datagrams. The real
-/// driver has this default limit for a turn.
+/// Number of requests for new work that are taken after [`ORDINARY`] other datagrams. The default
+/// limit of the real driver for a turn is the same.
 const NEW_WORK: usize = 64;
 
 /// The buffers in which datagrams wait from their arrival until they are offered to the core.
@@ -66,9 +66,9 @@ impl Buffers {
         [&mut self.ordinary, &mut self.new_work][buffer].pop()
     }
 
-    /// Returns the maximum numbers of datagrams that a server in turns reads from the two buffers
-    /// in a turn. `batch` is the number for requests for new work, or for all messages without a
-    /// buffer of their own for these requests.
+    /// Returns, for each buffer, the maximum number of datagrams that the server reads from it in a
+    /// turn. `batch` limits the requests for new work, or all datagrams if there is only one
+    /// buffer.
     pub(super) fn limits(&self, batch: usize) -> [usize; 2] {
         if self.split { [ORDINARY, batch] } else { [batch, 0] }
     }

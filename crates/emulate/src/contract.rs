@@ -108,13 +108,14 @@ impl<C: Core> Core for Host<C> {
         self.handoffs.pop(self.reached)
     }
 
-    /// Returns queries without delay, because a query costs nothing and an answer is not a packet.
+    /// Returns the next query. It is not held back, because a query costs nothing and an answer is
+    /// not a packet.
     fn poll_query(&mut self) -> Option<Query> {
         self.core.poll_query()
     }
 
-    /// Returns connections to open without delay, because opening a connection costs nothing in the
-    /// model.
+    /// Returns the next connection to open. It is not held back, because opening a connection costs
+    /// nothing in the model.
     fn poll_connect(&mut self) -> Option<Connect> {
         self.core.poll_connect()
     }

@@ -43,9 +43,9 @@ pub enum Distribution {
     /// A hyperexponential distribution: a mixture of two exponential distributions with balanced
     /// means, so that the short steps together take as much time as the long ones.
     Hyperexponential {
-        /// The squared coefficient of variation, from 1 to 100. With 10, about one step in 20 has an
-        /// exponential distribution around ten times the mean, and the others around half of the
-        /// mean.
+        /// The squared coefficient of variation, from 1 to 100. With 10, about one step in 20 is
+        /// long and costs ten times the mean on average. The other steps cost half of the mean on
+        /// average.
         scv: f64,
     },
     /// A log-normal distribution. Its squared coefficient of variation is exp(σ²) − 1.
@@ -142,9 +142,9 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Reads the costs from `file`: one number on each line, in any unit. Empty lines and lines that
-    /// start with `#` are ignored. The sample keeps the absolute path, so that a configuration that
-    /// is written from it can be read in another folder.
+    /// Reads the costs from `file`: one number on each line, in any unit. Empty lines and lines
+    /// that start with `#` are ignored. The sample keeps the absolute path, so that a configuration
+    /// that is written from it can be read in another folder.
     ///
     /// # Errors
     /// Returns a description of the error.

@@ -8,30 +8,31 @@
 //! completion = max(completion of the work before, arrival) + cost
 //! ```
 //!
-//! This is the single server of queueing theory. With [several cores](HostSettings::cores) of the
-//! processor there is one queue for several servers, and a step begins when the first of them is
-//! free. The host is itself a [`Core`], so the same model runs in simulated time and behind real
-//! sockets. Below, *the core* is the wrapped [`Core`], and the cores of the processor are
-//! *processor cores*.
+//! This is the single server of queueing theory. If the processor has [several
+//! cores](HostSettings::cores), there is one queue for several servers, and work begins as soon as
+//! one of the servers is free. The host is itself a [`Core`], so the same model runs in simulated
+//! time and behind real sockets. Below, *the core* is the wrapped [`Core`], and the cores of the
+//! processor are *processor cores*.
 //!
 //! # Two times
 //!
 //! The driver's `now` is the current time. The model has its own time, which never exceeds `now`.
 //! Each time the driver calls the host, the model performs all steps up to `now`. If the driver
 //! offers a datagram, the model performs only the steps up to the arrival of this datagram. A
-//! *step* is one `offer` or one `serve` of the core.
-//! Its model time is the time at which the processor is free and there is something to do, however
-//! late the driver calls. So a driver that wakes late completes as much work as a driver that wakes
-//! promptly. Only the packets of this work are sent late. For the same reason, a datagram arrives
-//! at the time of its stamp, not at the time when it was read. The host never waits. The driver
-//! sleeps until [`poll_timeout`](Core::poll_timeout), which is at the latest the next completion
-//! while the processor is busy. Meanwhile the driver continues to receive.
+//! *step* is one `offer` or one `serve` of the core. The model time of a step is the time at which
+//! the processor is free and there is something to do, however late the driver calls. So a driver
+//! that wakes late completes as much work as a driver that wakes promptly. Only the packets of this
+//! work are sent late. For the same reason, a datagram arrives at the time of its stamp, not at the
+//! time when it was read. The host never waits. The driver sleeps until
+//! [`poll_timeout`](Core::poll_timeout). While the processor is busy, this is at the latest the
+//! next completion. Meanwhile the driver continues to receive.
 //!
-//! The `now` that the core gets never goes back. If a datagram is read after a timer has fired, but
-//! has an earlier stamp, its cost is charged from the stamp on. But the core sees the time of the
-//! timer. A message from another shard arrives when it is handed over.
+//! The `now` that the core gets never goes back. A datagram may be read after a timer has fired,
+//! although its stamp is earlier than the timer. Then its cost is charged from its stamp on, but
+//! the core sees the time of the timer. A message from another shard arrives when it is handed
+//! over.
 //!
-//! In simulated time a driver is never late, except for a process that gets no processor
+//! In simulated time a driver is never late, except for a process that gets no processor time
 //! (`Network::stall` in `tidegate-sim`). In this case a host must not catch up: if
 //! [`catches_up`](HostSettings::catches_up) is false, no step begins before the driver's `now`.
 //!
@@ -47,11 +48,11 @@
 //!   step at the same time. A completion precedes an arrival.
 //! - The load in [`Core::on_load`] is that of the modelled processor, as a mean over its cores.
 //!   `busy` is the time charged, including the elapsed part of the current steps and the time for
-//!   which they were interrupted, plus the [background](HostSettings::background) load. `cpu` is the
-//!   CPU time of the steps alone. `socket_fill` is the fill of the fullest buffer.
-//!   The host calls `on_load` when at least [`SAMPLE`] has passed since the last call: before the
-//!   next input of the core, or when the driver calls the host's `on_load` while the processor is
-//!   busy. The values from the driver are not passed on, because they belong to another processor.
+//!   which they were interrupted, plus the [background](HostSettings::background) load. `cpu` is
+//!   the CPU time of the steps alone. `socket_fill` is the fill of the fullest buffer. The host
+//!   calls `on_load` when at least [`SAMPLE`] has passed since the last call: before the next input
+//!   of the core, or when the driver calls the host's `on_load` while the processor is busy. The
+//!   values from the driver are not passed on, because they belong to another processor.
 //!
 //! # Order
 //!
@@ -60,16 +61,16 @@
 //! datagram that does not fit is dropped and counted. Before the buffers, the host drops the
 //! datagrams that the core wants [shed](Core::poll_shedding), at no cost. It asks the core for
 //! these at each call of `on_load`. Offers come before services, so that the core can reject in
-//! time. But service gets half of the processor if it needs so much. While both datagrams and
-//! messages wait, up to 64 offers come first, and then services get as much time as these offers
-//! took. A driver of sockets alternates in about the same way. With a [batch](HostSettings::batch),
-//! the host works in turns, as such a driver does.
+//! time. But service gets half of the processor if it needs so much. While datagrams wait in the
+//! buffers and messages wait in the core, up to 64 offers come first, and then services get as much
+//! time as these offers took. A driver of sockets alternates in about the same way. With a
+//! [batch](HostSettings::batch), the host works in turns, as such a driver does.
 //!
 //! # Known bias
 //!
-//! The costs are constant, or [drawn](Variation) independently. So unlike on a real machine,
-//! caches have no effect. A batch is cheaper only because the processor [wakes](Costs::wake) once
-//! for it. Messages of streams wait in the same buffers as datagrams. So unlike on a real machine, a
+//! The costs are constant, or [drawn](Variation) independently. So unlike on a real machine, caches
+//! have no effect. A batch is cheaper only because the processor [wakes](Costs::wake) once for it.
+//! Messages of streams wait in the same buffers as datagrams. So unlike on a real machine, a
 //! message can overtake an INVITE that came before it on the same connection. A full buffer loses
 //! messages of streams if the driver reads while [`reads_streams`](Host::reads_streams) is false,
 //! as the driver of sockets does. A [`Disturbance`] changes the costs, or interrupts work, as a
@@ -147,9 +148,9 @@ impl<C: Core> Host<C> {
     /// Wraps `core` in a host.
     ///
     /// # Panics
-    /// Panics if `settings` has buffers without room or no cores, if the quota is impossible or for
-    /// several cores, if the cost factor is negative or not finite, or if the background load is
-    /// negative or not below 1. Callers check their configuration before.
+    /// Panics if a buffer has no room or the processor no cores, if the quota is impossible, if
+    /// there is a quota and more than one core, if the cost factor is negative or not finite, or if
+    /// the background load is negative or not below 1. Callers must check these settings first.
     pub fn new(core: C, settings: &HostSettings) -> Self {
         let buffers = Buffers::new(settings.split, settings.buffer_max, settings.buffer_bytes);
         let limits = settings.batch.map(|batch| buffers.limits(batch));
@@ -185,8 +186,8 @@ impl<C: Core> Host<C> {
         }
     }
 
-    /// Counts datagrams dropped at full buffers in `counter`, which others may read while the host
-    /// runs.
+    /// Counts datagrams dropped at full buffers in `counter`, which other threads may read while
+    /// the host runs.
     #[must_use]
     pub fn counting_overflow(self, counter: Arc<Counter>) -> Self {
         Self { overflow: counter, ..self }
@@ -203,9 +204,10 @@ impl<C: Core> Host<C> {
         &self.core
     }
 
-    /// Returns whether the emulated server reads from streams now. It stops when as many messages
-    /// wait as it reads in a turn. Further data then stays in the kernel, and a sender has to
-    /// wait when the receive window of its connection is full.
+    /// Returns whether the emulated server reads from streams now. It does not read while as many
+    /// messages wait as it reads in a turn (64 if it has no [batch](HostSettings::batch)), or as
+    /// fit in a buffer. Further data then stays in the kernel, and a sender has to wait when the
+    /// receive window of its connection is full.
     pub fn reads_streams(&self) -> bool {
         self.buffers.len() < self.read_ahead
     }

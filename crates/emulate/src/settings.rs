@@ -109,9 +109,10 @@ impl Disturbance {
 pub struct HostSettings {
     /// Costs of the core's work.
     pub costs: Costs,
-    /// True if INVITEs and REGISTERs have their own buffer, as with the real driver's
-    /// sockets. The default is true. The other buffer is emptied first, but after 256 datagrams
-    /// from it, up to 64 requests for new work are taken. If false, there is a single FIFO buffer.
+    /// True if INVITEs and REGISTERs have a buffer of their own, as with the real driver's sockets.
+    /// The default is true. The buffer of all other datagrams is read first. But after 256
+    /// datagrams from it, up to 64 INVITEs and REGISTERs are taken. If false, there is a single
+    /// FIFO buffer.
     pub split: bool,
     /// Number of datagrams that fit in a buffer. The value is at least 1, and the default is 2048.
     pub buffer_max: usize,
@@ -142,20 +143,20 @@ pub struct HostSettings {
     /// up to this number of datagrams, and then serves until nothing waits. It serves for at most
     /// 500 µs, or for as long as it has read if that was longer. If requests for new work have a
     /// buffer of their own ([`split`](Self::split)), this number is for them, and the server reads
-    /// up to 256 other datagrams before them. A server that handles each datagram before it reads
-    /// the next one has 1 and a single buffer.
+    /// up to 256 other datagrams before them. For a server that handles each datagram before it
+    /// reads the next one, set 1 here and `split` to false.
     pub batch: Option<usize>,
-    /// Quota of processor time, or `None`, the default. It requires one core. The setting `stolen` of
-    /// the disturbance has no effect with a quota.
+    /// Quota of processor time, or `None`, the default. It requires one core. The setting `stolen`
+    /// of the disturbance has no effect with a quota.
     pub quota: Option<Quota>,
     /// Random variation of the costs. The default is none.
     pub variation: Variation,
     /// Conditions for which overload control is not prepared. The default is none.
     pub disturbance: Disturbance,
     /// True if the model catches up with a late driver, as a host behind real sockets must. The
-    /// default is true. If false, time in which the driver did not call the host is lost. This is
-    /// used to stall a host in simulated time, where drivers are never late otherwise. Work in
-    /// progress is not delayed by this.
+    /// default is true. If false, no step begins in a time for which the driver does not call the
+    /// host. This stalls a host in simulated time, where drivers are never late otherwise. A step
+    /// that has begun is still complete on time.
     pub catches_up: bool,
 }
 
@@ -178,7 +179,7 @@ impl HostSettings {
         }
     }
 
-    /// Returns the costs multiplied by `cost_factor`, exact to the nanosecond.
+    /// Returns the costs multiplied by `cost_factor`, rounded to nanoseconds.
     pub(super) fn charged(&self) -> Costs {
         let factor = self.cost_factor;
         assert!(factor.is_finite() && factor >= 0.0, "a cost factor of {factor}");

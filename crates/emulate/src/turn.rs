@@ -9,9 +9,9 @@ use tidegate_world::Timestamp;
 const QUANTUM: Duration = Duration::from_micros(500);
 
 /// A turn of a server: it reads up to a number of datagrams from each buffer, and then serves
-/// messages. It serves until no message waits. The maximum is [`QUANTUM`], or the time for which it
-/// has read if that was longer. Interruptions count, so a server that is interrupted while it reads
-/// serves for longer.
+/// messages. It stops serving when no message waits, and at the latest after [`QUANTUM`], or after
+/// the time for which it has read if that was longer. Interruptions are included, so a server that
+/// is interrupted while it reads may serve for longer.
 #[derive(Debug)]
 pub(super) struct Turn {
     /// Maximum number of datagrams that the server reads in a turn from each buffer.
@@ -29,9 +29,9 @@ impl Turn {
     }
 
     /// Returns the number of the buffer from which the step at `at` reads a datagram, or `None` if
-    /// the step serves a message. `offers` tells for each buffer whether a datagram waits in it, and
-    /// `serves` whether a message waits to be served. The first buffer is read before the second
-    /// one.
+    /// the step serves a message. `offers` tells for each buffer whether a datagram waits in it,
+    /// and `serves` whether a message waits to be served. The first buffer is read before the
+    /// second one.
     pub(super) fn reads(
         &mut self,
         at: Timestamp,
@@ -73,8 +73,9 @@ mod tests {
         Timestamp::ZERO + Duration::from_micros(us)
     }
 
-    /// Returns the steps at these times in µs while datagrams wait in the buffers and messages wait:
-    /// `o` and `n` for reading the first and the second buffer, `s` for service.
+    /// Returns the steps at these times in µs: `o` and `n` for reading the first and the second
+    /// buffer, `s` for service. `offers` tells in which buffers datagrams wait. Messages always
+    /// wait.
     fn steps(limits: [usize; 2], offers: [bool; 2], times: &[u64]) -> String {
         let mut turn = Turn::new(limits);
         let step = |&us| turn.reads(at(us), offers, true).map_or('s', |buffer| ['o', 'n'][buffer]);
