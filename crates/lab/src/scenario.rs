@@ -45,13 +45,14 @@ pub struct Scenario {
 /// A combination of overload control and balancing that a scenario compares with others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// The name of the variant among the variants that decide and queue in the same way. The
-    /// default is the name of the balancing policy, or of the overload law if the variant has no
-    /// policy.
+    /// A name that distinguishes the variant from other variants that decide and queue in the same
+    /// way. The default is the name of the balancing policy, or of the overload law if the variant
+    /// has no policy.
     pub label: String,
     /// Admission and queueing of new requests.
     pub overload: Overload,
-    /// Balancing at servers that do not set their own. `None` means round robin without limits.
+    /// The balancing settings of servers that have none of their own. `None` means round robin
+    /// without limits.
     pub pool: Option<Balancing>,
 }
 

@@ -69,7 +69,7 @@ pub struct Conditions {
     pub queue_max: u32,
     /// Emulated processing costs of messages at the servers under test.
     pub emulate: Emulate,
-    /// Disturbances of the servers under test, which overload control does not know.
+    /// Disturbances of the servers under test. Overload control gets no information about them.
     pub disturbance: Disturbance,
     /// The servers between callers and answerers, and the routes of calls through them.
     pub topology: Arc<Topology>,

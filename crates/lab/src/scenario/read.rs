@@ -133,7 +133,12 @@ fn read(
     check_capacity(&topology, &emulate, report)?;
     if emulate.get_ref().quota.is_some() && disturbance.is_some_and(|d| d.stolen.is_some()) {
         let help = "remove `quota` from `[emulate]`, or `stolen_ms` from `[disturbance]`";
-        report.error(emulate.span(), "a quota excludes stolen time", has("a quota"), help);
+        report.error(
+            emulate.span(),
+            "a quota and stolen time exclude each other",
+            has("a quota"),
+            help,
+        );
         return None;
     }
     if emulate.get_ref().distribution != Distribution::Constant
@@ -278,7 +283,7 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
             report.error(
                 key.span(),
                 title,
-                "not a key with a number in `[workload]`, `[server]`, `[farm]` or `[tcp]`",
+                "only some keys of `[workload]`, `[server]`, `[farm]` and `[tcp]` can be swept",
                 help,
             );
             right = false;
@@ -319,7 +324,7 @@ fn read_variant(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanne
     Some(Spanned::new(section.span(), Variant { label, overload, pool }))
 }
 
-/// Reads an `[[expect]]`. The position of the result is that of the variant's name in the file.
+/// Reads an `[[expect]]`. The span of the result is the place of the variant's name in the file.
 fn read_expectation(
     section: &Section<'_, '_>,
     report: &mut Report,
@@ -394,6 +399,9 @@ fn check_count(sweep: &[(Axis, Vec<f64>)], variants: usize, repetitions: u32, re
     let count = lengths.fold(variants.saturating_mul(repetitions as usize), usize::saturating_mul);
     if count > POINTS_MAX {
         let title = format!("the scenario has {count} runs, the limit is {POINTS_MAX}");
-        report.missing(title, "sweep fewer values, or reduce `repetitions` or the variants");
+        report.missing(
+            title,
+            "sweep fewer values, or reduce `repetitions` or the number of variants",
+        );
     }
 }

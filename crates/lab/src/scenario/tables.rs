@@ -98,12 +98,12 @@ config_table! {
     /// The label of the variant in tables and figures.
     label: String | None = Text::new("a line of at most 24 characters", label),
         Means("the name of the variant's policy, or of its law if it has no policy");
-    /// The values of the keys that `overload` does not have. `true`: the defaults of [the
+    /// The values of the keys that are absent from `overload`. `true`: the defaults of [the
     /// configuration](configuration.md). With `mode = "transaction"` in `[server]`, an empty
     /// `overload` is then the default of Tidegate. `false`: the same defaults with two exceptions,
-    /// which make variants differ only in their laws. Without `disposal`, work that is not admitted
-    /// gets a 503 (`reject`). Without `sources`, sources do not share the admitted work fairly
-    /// (`fair = false`).
+    /// so that variants differ only in their laws. If `disposal` is absent, work that is not
+    /// admitted gets a 503 (`reject`). If `sources` is absent, sources do not share the admitted
+    /// work fairly (`fair = false`).
     product_defaults: bool = Flag, Default("false");
 }
 
@@ -113,8 +113,7 @@ config_table! {
 
     /// Seconds of load before the measurement begins.
     warm_up("warm_up_s"): Duration = real_seconds(0.0..=3600.0), Default("4");
-    /// Duration of the measurement, in seconds. The load goes on after it for the length of
-    /// `deadline_ms`.
+    /// Duration of the measurement, in seconds. Afterwards the load continues for `deadline_ms`.
     measured("measured_s"): Duration = real_seconds(0.1..=86_400.0), Default("8");
     /// Number of runs of each parameter set.
     repetitions: u32 = Whole(1..=1000), Default("3");
@@ -129,7 +128,7 @@ config_table! {
 
 config_table! {
     /// Expected result of a variant. If the result differs, `lab run` exits with 1. The bound is
-    /// the most goodput that any law could reach at the offered load.
+    /// the highest goodput that any law could reach at the offered load.
     pub static EXPECT: "[[expect]]" 0..=100, None, [] => Expectation, ExpectationDraft;
 
     /// Name of the variant that must have this result.
@@ -139,9 +138,9 @@ config_table! {
     loads: Vec<f64> | None =
         List { of: Real(0.001..=1000.0), count_max: 100 }, Means("all loads");
     /// Minimum goodput as a fraction of the bound. The goodput is the median of the runs.
-    goodput_of_bound_min: f64 | None = Real(0.0..=1.0), Means("no such condition");
+    goodput_of_bound_min: f64 | None = Real(0.0..=1.0), Means("no minimum");
     /// Maximum goodput as a fraction of the bound. The goodput is the median of the runs.
-    goodput_of_bound_max: f64 | None = Real(0.0..=1.0), Means("no such condition");
+    goodput_of_bound_max: f64 | None = Real(0.0..=1.0), Means("no maximum");
 }
 
 const HEAD: &str = "\

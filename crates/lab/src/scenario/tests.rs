@@ -57,7 +57,7 @@ fn a_quota_and_stolen_time_exclude_each_other() {
     let emulate = parse(&quota).unwrap_or_else(|wrong| panic!("{wrong}")).conditions.emulate;
     assert_eq!((emulate.quota, emulate.period), (Some(0.2), Duration::from_millis(5)));
     let stolen = "[disturbance]\nstolen_ms = 4\nstolen_every_ms = 5\n";
-    assert!(rejection(&(quota + stolen)).contains("a quota excludes stolen time"));
+    assert!(rejection(&(quota + stolen)).contains("a quota and stolen time exclude each other"));
     assert!(parse(&(RIGHT.to_owned() + stolen)).is_ok());
     let idle = RIGHT.replace("[emulate]\n", "[emulate]\ntick_ms = 4\n");
     assert!(rejection(&idle).contains("without a quota there are no periods"));
@@ -89,7 +89,7 @@ fn other_costs_apply_to_the_ratio_of_costs_the_trace_and_the_checks() {
     let stolen = format!("{RIGHT}[disturbance]\nstolen_ms = 4\nstolen_every_ms = 5\n");
     let quota = "[emulate]\nserve_us = 1000\nquota = 0.2\nperiod_ms = 5\n";
     let said = load(&stolen, quota).expect_err("the costs have a quota").to_string();
-    assert!(said.contains("a quota excludes stolen time"), "{said}");
+    assert!(said.contains("a quota and stolen time exclude each other"), "{said}");
     assert!(said.contains("the file of `--costs` replaces this table"), "{said}");
 }
 

@@ -1,4 +1,5 @@
-//! The distribution of human durations, and the event at which a call counts as set up.
+//! The distribution of holding times and of the times before redials, and the event at which a call
+//! counts as set up.
 
 use std::fmt;
 
@@ -17,7 +18,7 @@ pub enum Hold {
     /// The durations have an exponential distribution.
     Exponential,
     /// The durations have a log-normal distribution. The value is the standard deviation of their
-    /// logarithm.
+    /// natural logarithm.
     Lognormal(f64),
 }
 

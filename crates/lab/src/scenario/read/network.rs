@@ -14,7 +14,7 @@ use crate::scenario::tables::{
 };
 use crate::topology::Topology;
 
-/// A `[[link]]` table with names of nodes that are not yet resolved.
+/// A `[[link]]` table in which the names of nodes have not been looked up yet.
 pub(super) struct WayDraft {
     from: Option<Spanned<String>>,
     to: Option<Spanned<String>>,
@@ -53,7 +53,7 @@ impl WayDraft {
     }
 }
 
-/// A `[[fault]]` table with names of nodes that are not yet resolved.
+/// A `[[fault]]` table in which the names of nodes have not been looked up yet.
 pub(super) struct FaultDraft {
     at: Duration,
     lasts: Duration,

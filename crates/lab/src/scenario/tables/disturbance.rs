@@ -1,4 +1,4 @@
-//! `[disturbance]`: disturbances of the servers under test, which overload control does not know.
+//! `[disturbance]`: disturbances of the servers under test that are unknown to overload control.
 
 use std::time::Duration;
 

@@ -31,13 +31,13 @@ const PARTY: Text<String> = Text::new("the name of a node, `\"callers\"` or `\"a
 
 knobs! {
     /// The sender: a node, `callers` or `answerers`.
-    FROM "from": Text<String> = PARTY, Means("from all nodes");
+    FROM "from": Text<String> = PARTY, Means("all senders");
     /// The receiver. The opposite direction is another link.
-    TO "to": Text<String> = PARTY, Means("to all nodes");
-    /// Delay of every packet.
+    TO "to": Text<String> = PARTY, Means("all receivers");
+    /// Delay of every packet, in milliseconds.
     DELAY_MS "delay_ms": Real = Real(0.0..=60_000.0), Default("0");
-    /// Longest additional delay. The additional delay of each packet is random, uniformly
-    /// distributed between 0 and this value.
+    /// Longest additional delay, in milliseconds. The additional delay of each packet is random,
+    /// uniformly distributed between 0 and this value.
     JITTER_MS "jitter_ms": Real = Real(0.0..=60_000.0), Default("0");
     /// Share of the packets that are lost.
     LOSS "loss": Real = Real(0.0..=1.0), Default("0");
@@ -47,7 +47,7 @@ knobs! {
     REORDER "reorder": Real = Real(0.0..=1.0), Default("0");
     /// Share of the packets that arrive twice.
     DUPLICATE "duplicate": Real = Real(0.0..=1.0), Default("0");
-    /// Bandwidth of the link in megabits a second. The headers of IP and UDP count.
+    /// Bandwidth of the link in megabits a second. It includes the headers of IP and UDP.
     BANDWIDTH_MBPS "bandwidth_mbps": Real = Real(0.001..=1_000_000.0), Means("no limit");
     /// Length of the queue of a link with limited bandwidth, in bytes. A packet that does not fit
     /// is lost.
@@ -94,13 +94,13 @@ knobs! {
     /// `crash`: `node` loses its state and starts again when the fault ends. `stall`: `node` gets
     /// no processor time. On real sockets, if the costs of the node are emulated, the emulated
     /// processor continues to work, and the node sends all results when the fault ends.
-    /// `partition`: no packets pass between `from` and `to`, in both directions. This kind needs
+    /// `partition`: no packets pass between `from` and `to`, in either direction. This kind needs
     /// both keys. `link`: the keys of a `[[link]]`, such as `delay_ms` and `loss`, apply to packets
     /// from `from` to `to`. `resolver`: a query for a host name is answered after `delay_ms` and a
     /// random time of up to `jitter_ms`. `loss` is the share of queries that get no answer, and
     /// `fails` is the share of queries that fail. In a scenario with a `resolver` fault, servers
-    /// know their next hops by host names. Each answer is valid for 10 s. Outside the time of the
-    /// fault, queries are answered at once.
+    /// look up the host names of their next hops. Each answer is valid for 10 s. Outside the time
+    /// of the fault, queries are answered at once.
     KIND "kind": Choice<Kind> = Choice {
         words: &[
             ("crash", Kind::Crash),

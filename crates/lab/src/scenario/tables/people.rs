@@ -32,8 +32,8 @@ config_table! {
     /// Mean number of seconds from the failure of a call, or from the end of `patience_s`, to the
     /// next call. The default is an assumption.
     wait_mean("wait_s"): Duration = real_seconds(0.001..=3600.0), Default("10");
-    /// The distribution of this time. It takes the same values as `hold`, and `wait_s` is its mean.
-    /// The default is an assumption.
+    /// The distribution of the time before a redial. Its mean is `wait_s`, and it takes the same
+    /// values as `hold`. The default is an assumption.
     wait: Hold = Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", Hold::parse),
         Default("\"exp\"");
     /// Maximum number of people who wait to call the same server again. Further people do not call

@@ -23,7 +23,7 @@ pub(in crate::scenario) static SERVER: Table = Table {
 };
 
 knobs! {
-    /// The transactions that the server keeps: `mode` of `[[pool]]` in [the
+    /// The mode of the server, which says if it keeps transactions: `mode` of `[[pool]]` in [the
     /// configuration](configuration.md).
     MODE "mode": Choice<Mode> = MODES, Default("\"stateless\"");
     /// Maximum number of waiting messages. It applies to each class, or to all messages if there is
@@ -68,7 +68,7 @@ config_table! {
         "0. If no node has a share, callers send equal parts to the nodes that no other node \
          sends to"
     );
-    /// The transactions that the server keeps: `mode` of `[[pool]]` in [the
+    /// The mode of the server, which says if it keeps transactions: `mode` of `[[pool]]` in [the
     /// configuration](configuration.md).
     mode: Mode | None = MODES, Means("`mode` of `[server]`");
     /// True if the node is under test. At least one must be.
@@ -86,7 +86,7 @@ config_table! {
     /// and in `["127.0.0.0/8"]` on real sockets.
     obeys_feedback: bool = Flag, Default("false");
     +
-    /// The settings of selection. `None` means those of the variant.
+    /// The settings for the selection of a next hop. `None` means the settings of the variant.
     pool: Option<Balancing>;
     /// The overload control of a node that is not under test. `None` means that it admits
     /// everything.

@@ -43,24 +43,25 @@ knobs! {
     /// Rate of offered calls, as a multiple of the emulated capacity. `profile` changes this rate
     /// over time.
     LOAD "load": Real = Real(0.001..=1000.0), Default("1");
-    /// `poisson`: independent calls. `uniform`: equal gaps. `mmpp`: bursts. Each of 2 to 8 states
-    /// has a factor F on the rate and a mean duration of S seconds. The mean rate is that of
-    /// `load`. `trace`: calls at the times in a file. The file has one time on each line, in
-    /// seconds and in ascending order. A relative path starts at the directory of the scenario
-    /// file. A trace determines the load itself: `load` has no effect, and a `profile` or a `load`
-    /// in `[sweep]` is an error. With a trace, callers must send from one address to exactly one
-    /// server, and the results have no recovery time.
+    /// `poisson`: calls at random times, independent of each other. `uniform`: equal gaps. `mmpp`:
+    /// bursts. Each of 2 to 8 states has a factor F on the rate and a mean duration of S seconds.
+    /// The mean rate is that of `load`. `trace`: calls at the times in a file. The file has one
+    /// time on each line, in seconds and in ascending order. A relative path starts at the
+    /// directory of the scenario file. A trace determines the load itself: `load` has no effect,
+    /// and a `profile` or a `load` in `[sweep]` is an error. With a trace, callers must send from
+    /// one address to exactly one server, and the results have no recovery time.
     ARRIVALS "arrivals": Text<Arrivals> = Text::new(
         "`\"poisson\"`, `\"uniform\"`, `\"mmpp:F=S,F=S\"` or `\"trace:FILE\"`",
         arrivals,
     ), Default("\"poisson\"");
-    /// A factor by which the rate of `load` is multiplied, over time. Times count from the start of
-    /// the warm-up. `gradual`: the factor rises from 0 to 1 within UP, stays there for HOLD, and
-    /// falls to 0 within DOWN. `instant`: no calls until AT. `steps`: the factor is F from T on,
-    /// and 1 before the first T. `flash`: from AT on the factor rises from 1 to PEAK within RISE,
-    /// then falls to 1 with the time constant DECAY. `avalanche`: from AT on, N additional calls
-    /// arrive within WITHIN. They are divided among the servers that callers send to, and among
-    /// `sources` and `trunk`, like all other calls.
+    /// The course of the load over time: a factor by which the rate of `load` is multiplied. Times
+    /// are seconds from the start of the warm-up. `constant`: the factor is 1. `gradual`: the
+    /// factor rises from 0 to 1 within UP, stays there for HOLD, and falls to 0 within DOWN.
+    /// `instant`: no calls until AT. `steps`: the factor is F from T on, and 1 before the first T.
+    /// `flash`: from AT on the factor rises from 1 to PEAK within RISE, then falls to 1 with the
+    /// time constant DECAY. `avalanche`: from AT on, N additional calls arrive within WITHIN. They
+    /// are divided among the servers that callers send to, and among `sources` and `trunk`, like
+    /// all other calls.
     PROFILE "profile": Text<Profile> = PROFILES, Default("\"constant\"");
     /// Duration of a call, in seconds.
     HOLD_S "hold_s": Real = Real(0.0..=3600.0), Default("0");
