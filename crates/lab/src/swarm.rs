@@ -3,9 +3,9 @@
 //! one with the same violation.
 //!
 //! A [`World`] is a description of proxies, callers, answerers, links, and faults. It is
-//! [drawn](draw::draw) from a seed, and can be saved to a file and [`run`](run::run) again. The
-//! proxies are those that `tidegate run` would start from the configuration that the world
-//! [writes](configuration) for them.
+//! [drawn](draw::draw) from a seed, and can be saved to a file and [`run`](run::run) again. Its
+//! proxies are the same as those that `tidegate run` starts from the files that [`configuration`]
+//! writes.
 
 pub(crate) mod attacker;
 mod book;

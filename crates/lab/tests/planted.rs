@@ -162,8 +162,8 @@ fn forwarding_of_unadmitted_work_is_found() {
     }
 }
 
-/// The gate admits the INFOs of the noise too. They once made up for INVITEs that no gate had
-/// admitted.
+/// The gate also admits the INFOs of the noise. The checker once counted them in place of INVITEs
+/// that no gate had admitted.
 #[test]
 fn unadmitted_invites_are_found_beside_other_admitted_requests() {
     let noise = "[[stranger]]\nto = 0\nattack = \"noise\"\n\

@@ -124,7 +124,7 @@ impl Attacker {
 #[derive(Clone, Debug)]
 pub(super) struct Wiretap {
     seen: Rc<RefCell<VecDeque<Box<[u8]>>>>,
-    /// Only packets that were sent by nodes below this index are kept.
+    /// Only the packets of nodes with an index below this value are kept.
     below: usize,
     listens: bool,
 }
@@ -254,8 +254,9 @@ impl Hostile {
 }
 
 impl Core for Hostile {
-    /// With [`Attack::Byes`], sends an ACK for each 2xx, and a BYE for a different dialog. With
-    /// other attacks, ignores the packet, like an attacker that forges its address.
+    /// With [`Attack::Byes`], answers each 200 to an INVITE with an ACK and with a BYE for a
+    /// different dialog. With other attacks, ignores the packet, like an attacker that forges its
+    /// address.
     fn offer(&mut self, _: Timestamp, received: Received) {
         let acts = self.stranger.attack == Attack::Byes && self.out.len() < REACTIONS_MAX;
         let Some(text) = std::str::from_utf8(&received.bytes).ok().filter(|_| acts) else { return };

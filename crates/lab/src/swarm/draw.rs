@@ -2,8 +2,8 @@
 //!
 //! Every choice is drawn from random streams of the seed. A seed therefore gives the same world as
 //! long as this module does not change. Worlds that should be kept are saved as files. Worlds are
-//! small, because a run should take only a second or two of CPU time. They have at most 1,500
-//! calls, tables and queues that fill up, and a capacity that is exceeded.
+//! small, because a run should take only a second or two of CPU time. A world has at most 1,500
+//! calls. In many worlds tables and queues fill up, and the calls exceed the capacity.
 
 mod strangers;
 

@@ -26,7 +26,7 @@ use super::world::{Place, Proxy, World, address};
 /// A number of transactions or calls that no world reaches. A table of this size is never full.
 const ROOMY: usize = 10_000;
 
-/// Maximum number of calls of an answerer, if the world sets none.
+/// Maximum number of calls of an answerer, if the world sets no maximum.
 const HELD_MAX: usize = 100_000;
 
 /// A time longer than a call of any world takes from its first ringing to its end.
@@ -163,9 +163,10 @@ pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> 
 }
 
 /// Returns the settings from which the checkers compute the counts that a proxy must have. Returns
-/// `None` unless the proxy handles each packet immediately, answers what it rejects, and its
-/// transaction table has room for all requests. If the table were full, the proxy would forward in-dialog requests without a
-/// transaction, and would not retransmit them. The checkers' model of a proxy does not cover this.
+/// `None` if the node is not a proxy, or if the proxy does not handle each packet immediately,
+/// drops what it rejects, or has a transaction table that can become full. With a full table, a
+/// proxy forwards in-dialog requests without a transaction, and does not retransmit them. The
+/// checkers' model of a proxy does not cover this.
 pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;
@@ -187,8 +188,8 @@ pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, 
     }))
 }
 
-/// Returns the limits that a proxy must keep under attack, for the checkers, or `None` if the node
-/// is not a proxy.
+/// Returns the limits that, according to the checkers, a proxy must keep under attack. Returns
+/// `None` if the node is not a proxy.
 pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;

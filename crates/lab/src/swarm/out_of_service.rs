@@ -25,7 +25,7 @@ pub struct OutOfService {
 pub enum Means {
     /// The back end is drained.
     Drain,
-    /// The back end is put into maintenance.
+    /// The back end is disabled.
     Disable,
     /// The back end is removed from the configuration, unless it is the last one.
     Remove,

@@ -26,14 +26,15 @@ const LOOK_AFTERWARDS: Duration = Duration::from_secs(60);
 /// C, and the timers that follow Timer C.
 const SETTLES_WITHIN: Duration = Duration::from_secs(4 * 3600);
 
-/// Name in findings for a core that panics.
+/// Name of the checker in findings about a core that panicked.
 pub(crate) const PANIC: &str = "panic";
 
-/// Name in findings for two runs of the same world that differ.
+/// Name of the checker in findings about two runs of the same world that differ.
 pub(crate) const SAME: &str = "same";
 
-/// Name in findings for calls lost because of noise (messages that belong to no call). Noise should
-/// have no effect, because messages that cannot be verified wait behind all others.
+/// Name of the checker in findings about calls lost because of noise (messages that belong to no
+/// call). Noise should have no effect, because messages that cannot be verified wait behind all
+/// others.
 pub(crate) const GOODPUT: &str = "goodput";
 
 /// The fraction of the calls that may be lost because of noise, and a number of calls that may be

@@ -66,9 +66,10 @@ pub fn shrink(
     }
 }
 
-/// A function that makes one of several reductions of a world, selected by a number from 0. Returns
-/// `None` if there are no more reductions. Then the world is of no further use. If a reduction
-/// succeeds, the caller tries the same number again on the reduced world.
+/// A function that makes one of several reductions of a world. The number, from 0, selects the
+/// reduction. Returns `None` if there is no reduction with this number. The caller then discards
+/// the world. If the checker still finds a violation in the reduced world, the caller tries the
+/// same number again on it.
 type Step = fn(&mut World, usize) -> Option<()>;
 
 const STEPS: [Step; 12] = [
@@ -115,15 +116,14 @@ fn without_faults(world: &mut World, at: usize) -> Option<()> {
     Some(())
 }
 
-/// Makes all proxies know their back ends by address instead of by name.
+/// Replaces the host names of back ends by their addresses, and removes the faults of the resolver.
 fn without_names(world: &mut World, at: usize) -> Option<()> {
     (at == 0).then(|| world.names.take())??;
     world.faults.retain(|episode| !matches!(episode.trouble, Trouble::Resolver { .. }));
     Some(())
 }
 
-/// Replaces TCP by UDP, on all links or on those of one position: outside, between or inside the
-/// proxies.
+/// Replaces TCP by UDP, on all links or only on the links of one field of `world.streams`.
 fn without_streams(world: &mut World, at: usize) -> Option<()> {
     let streams = world.streams.as_mut()?;
     let place = match at {
@@ -234,7 +234,8 @@ fn remove_node(world: &mut World, place: Place) {
     close_up(world);
 }
 
-/// Returns a reference to the proxy index of each group of callers and each attacker.
+/// Returns, for each group of callers and each attacker, a reference to the index of the proxy to
+/// which it sends.
 fn doors_of(world: &mut World) -> impl Iterator<Item = &mut usize> {
     let crowds = world.callers.iter_mut().map(|crowd| &mut crowd.to);
     crowds.chain(world.strangers.iter_mut().map(|stranger| &mut stranger.to))
@@ -354,8 +355,8 @@ fn with_default(world: &mut World, mut at: usize) -> Option<()> {
     None
 }
 
-/// Removes the entry with the index `at` from `map`. If `map` has fewer entries, subtracts their
-/// number from `at`.
+/// Removes the entry with the index `at` from `map`, and returns true. If `map` has no such entry,
+/// subtracts the number of its entries from `at`, and returns false.
 fn take<V>(map: &mut std::collections::BTreeMap<String, V>, at: &mut usize) -> bool {
     match map.keys().nth(*at).cloned() {
         Some(key) => {

@@ -1,15 +1,15 @@
-//! A proxy that sees the one number that an attacker calls as many numbers, and the attacker's
-//! address as several addresses.
+//! A proxy to which the INVITEs of one attacker look like INVITEs to many numbers from several
+//! addresses.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tidegate_server::assembly::Server;
 use tidegate_world::{Core, Pool, Received, Timestamp, Transmit, delegate};
 
-/// Number of different called numbers that the proxy sees instead of the attacker's one.
+/// Number of different called numbers that the proxy sees. The attacker calls one number.
 const NUMBERS: u32 = 16;
 
-/// Number of different source addresses that the proxy sees instead of the attacker's one.
+/// Number of different source addresses that the proxy sees. The attacker has one address.
 const ADDRESSES: u32 = 4;
 
 /// A proxy that gets an attacker's INVITEs in changed form. The packets that the proxy sends are

@@ -12,7 +12,7 @@ pub(super) const BROKEN_VIAS: [&str; 3] = [
     "Via: SIP/2.0 10.9.9.9\r\n",
 ];
 
-/// A request that does not belong to any call.
+/// A request that an attacker makes up.
 pub(super) struct Request<'a> {
     pub method: &'a str,
     /// The called number: the user part of the request URI.
