@@ -21,11 +21,12 @@ pub struct Outage {
     /// capacity, whichever is smaller.
     pub recovered_s: Option<f64>,
     /// Seconds from the end of the trigger until at least 99 % of the devices stayed registered, or
-    /// `None` without devices, or if fewer devices were registered at the end of the run.
+    /// `None` if there are no devices, or if fewer of them were registered at the end of the run.
     pub registered_s: Option<f64>,
     /// Number of calls set up in time per first attempt of a call, in the last 30 s of the load.
     pub goodput_end: f64,
-    /// The share of devices that are registered at the end of the run, or `None` without devices.
+    /// The share of devices that are registered at the end of the run, or `None` if there are no
+    /// devices.
     pub registered_end: Option<f64>,
     /// Emergency calls offered after the warm-up.
     pub emergency: u64,
@@ -40,9 +41,9 @@ impl Outage {
         (self.emergency > 0).then(|| self.emergency_in_time as f64 / self.emergency as f64)
     }
 
-    /// Returns the time limit for the recovery of goodput: 1.1 times the backlog. During this time
-    /// new calls arrive too, so the servers cannot serve the whole backlog. But goodput can recover
-    /// while a part of the backlog still waits.
+    /// Returns the time limit for the recovery of goodput, in seconds: 1.1 times the backlog.
+    /// During this time new calls arrive too, so the servers cannot serve the whole backlog. But
+    /// goodput can recover while a part of the backlog still waits.
     pub fn limit_s(&self) -> f64 {
         1.1 * self.backlog_s
     }

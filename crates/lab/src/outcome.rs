@@ -58,8 +58,8 @@ pub struct Outcome {
     /// that each source set up in time. `None` if fewer than two sources have calls, if a source
     /// has fewer than 20 calls, or if no call was set up in time.
     pub fairness: Option<f64>,
-    /// The fraction of the trunk's calls that were set up in time, or `None` if no calls come from a
-    /// trunk.
+    /// The fraction of the trunk's calls that were set up in time, or `None` if no calls come from
+    /// a trunk.
     pub trunk_in_time: Option<f64>,
     /// The fraction of the calls from all sources other than the trunk that were set up in time, or
     /// `None` if no calls come from a trunk.
@@ -220,7 +220,7 @@ impl Outcome {
         self.callers.iter().map(|callers| callers.stats[key].as_f64().unwrap_or(f64::NAN)).sum()
     }
 
-    /// Returns the INVITEs retransmitted per INVITE first sent.
+    /// Returns the number of retransmitted INVITEs divided by the number of offered calls.
     pub fn retransmission_ratio(&self) -> f64 {
         self.repeated_invites as f64 / self.offered.max(1) as f64
     }
@@ -256,8 +256,8 @@ impl NodeOutcome {
     /// Adds the counts of one process of the server, from its last `/status`.
     ///
     /// # Errors
-    /// Returns an error if the status lacks a count. Taking a missing count for 0 would hide the
-    /// error, because 0 is the best result for many counts.
+    /// Returns an error if the status lacks a count. If a missing count counted as 0, this would
+    /// hide the error, because 0 is the best result for many counts.
     pub fn add(&mut self, status: &Value) -> Result<(), String> {
         self.starts += 1;
         let lacking = |name: &str| format!("the status of {} lacks `{name}`", self.node);

@@ -92,10 +92,10 @@ struct Shared {
     deadline_s: f64,
 }
 
-/// Returns the panels of a figure: the curves of each, and the conditions that they share. Two rows
-/// are in the same panel if their variants decide, queue and reject calls in the same way, and if
-/// their swept conditions other than the load have the same values. A point is drawn at the mean
-/// load of the measured time.
+/// Returns the panels of a figure: for each, the conditions that its curves share, and its title
+/// and curves. Two rows are in the same panel if their variants decide, queue and reject calls in
+/// the same way, and if their swept conditions other than the load have the same values. A point is
+/// drawn at the mean load of the measured time.
 fn panels(
     scenario: &Scenario,
     rows: &[Row],

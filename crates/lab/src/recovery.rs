@@ -26,12 +26,13 @@ impl Steady {
         Self { window: Duration::from_millis(500), stays: Duration::from_secs(2) };
 }
 
-/// The least steady goodput, as a fraction of the possible goodput.
+/// The minimum goodput that counts as steady, as a fraction of the offered load or of the possible
+/// goodput, whichever is smaller.
 const ENOUGH: f64 = 0.9;
 
 /// Returns the time at which the rate of `load` last falls to the capacity or below. Returns `None`
-/// if the rate is never above the capacity, or is still above it when the load ends. Returns `None`
-/// for a trace, whose expected rate is always its mean.
+/// if the rate is never above the capacity, or is still above it when the load ends. For a recorded
+/// trace it always returns `None`, because the rate of a trace counts as constant.
 pub(crate) fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |at| load.rate_at(at) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
@@ -52,10 +53,11 @@ pub(crate) fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration
 }
 
 /// Returns the time from the start of `span` until the goodput became steady, or `None` if it did
-/// not within `span`. The span starts when an overload ends or begins. The goodput is steady if it
-/// is at least 90 % of the offered load or of `possible_cps`, whichever is smaller, in every window
-/// for the time `stays`. Windows without offered calls, and windows that end after `span`, do not
-/// count. `offered` and `good` count calls since the start of the run, sampled at the same times.
+/// not become steady within `span`. The span starts when an overload ends or begins. The goodput is
+/// steady if it is at least 90 % of the offered load or of `possible_cps`, whichever is smaller, in
+/// every window for the time `stays`. Windows without offered calls, and windows that end after
+/// `span`, do not count. `offered` and `good` count calls since the start of the run, sampled at
+/// the same times.
 pub fn recovery(
     offered: &[(Duration, u64)],
     good: &[(Duration, u64)],

@@ -91,7 +91,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Returns those of `runs` that belong to this part.
+    /// Returns the runs that belong to this part of `runs`.
     pub fn of(self, runs: Vec<RunSpec>) -> Vec<RunSpec> {
         runs.into_iter().skip(self.number - 1).step_by(self.of).collect()
     }
@@ -229,8 +229,8 @@ impl RunSpec {
         fingerprint(self.inputs(program).to_string().as_bytes())
     }
 
-    /// Returns the faults of the run: those of the scenario, and the pauses of the servers if the
-    /// servers form a farm behind a balancer.
+    /// Returns the faults of the run: the faults of the scenario, and the pauses of the servers if
+    /// they form a farm behind a balancer.
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = self.conditions.faults.to_vec();
         if let Some(farm) = &self.conditions.farm {
@@ -240,8 +240,8 @@ impl RunSpec {
     }
 
     /// Returns the seed from which the server at index `place` of the topology draws random
-    /// processing costs. Each server has a different seed. All variants use the same seeds in runs
-    /// with the same seed.
+    /// processing costs. Each server has a different seed. It depends on the seed of the run, but
+    /// not on the variant.
     fn costs_seed(&self, place: usize) -> u32 {
         self.seed.wrapping_add((place as u64) << 20) as u32
     }

@@ -1,4 +1,4 @@
-//! Draws the goodput of each source of calls over time, as in figures 13 to 16 of paper 002.
+//! Draws the goodput of the callers of each node over time, as in figures 13 to 16 of paper 002.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use crate::timeline;
 /// Maximum number of points of a curve. Each point is the mean of an interval of the run.
 const POINTS: usize = 75;
 
-/// Returns a figure with a panel for each variant. A panel shows the calls per second of each
-/// source that are set up in time, as a fraction of the capacity. `points` is the folder of the
-/// runs, and `program` the hash of the programs that made them. Returns `None` if no node to which
-/// callers send has its own load `profile`.
+/// Returns a figure with a panel for each variant. A panel has a curve for each node to which
+/// callers send: the rate of its calls that are set up in time, as a fraction of the capacity.
+/// `points` is the folder of the runs, and `program` the hash of the programs that made them.
+/// Returns `None` if no node to which callers send has its own load `profile`.
 pub(crate) fn figure(
     scenario: &Scenario,
     runs: &[(&RunSpec, &Outcome)],

@@ -1,6 +1,6 @@
 //! Stores the outcomes of runs, each in a folder named by a hash of the run's inputs. A run with a
-//! stored outcome is not made again, unless its load generator was too slow. Several processes may
-//! write to one store.
+//! stored outcome is not made again, unless its load generator was too slow or lost datagrams.
+//! Several processes may write to one store.
 
 use std::fs;
 use std::io;
@@ -73,8 +73,8 @@ impl Store {
     }
 
     /// Returns the outcome of `run` if it is stored and final. The outcome is not final if the load
-    /// generator was too slow. In simulated time every outcome is final, because another attempt
-    /// would have the same outcome.
+    /// generator was too slow or lost datagrams. In simulated time every outcome is final, because
+    /// another attempt would have the same outcome.
     pub fn find(&self, run: &RunSpec) -> Option<Outcome> {
         let text = fs::read(self.place(run).join(RESULT)).ok()?;
         let kept: Kept = serde_json::from_slice(&text).ok()?;

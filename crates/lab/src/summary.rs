@@ -20,13 +20,13 @@ pub struct Row {
     pub variant: Variant,
     /// The swept conditions except the load, each with its value.
     pub swept: Vec<(Axis, f64)>,
-    /// The figures of the parameter set.
+    /// The results of the parameter set.
     pub figures: Figures,
     /// Values that describe the outage in the runs, or `None` if no run has an outage.
     pub outage: Option<OutageRow>,
 }
 
-/// The figures of one parameter set, as `results.json` has them.
+/// The results of one parameter set, as they are written to `results.json`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Figures {
     /// Nominal load as a multiple of the capacity. The load profile multiplies it.
@@ -111,8 +111,8 @@ pub struct OutageRow {
     pub recovered: usize,
     /// Calls set up in time per first attempt of a person, in the last 30 s of the load.
     pub goodput_end: Spread,
-    /// The fraction of the devices that are registered at the end of the run. `None` without
-    /// devices.
+    /// The fraction of the devices that are registered at the end of the run. `None` if there are
+    /// no devices.
     pub registered_end: Option<Spread>,
     /// The fraction of the emergency calls that was set up in time. `None` if there were no
     /// emergency calls.

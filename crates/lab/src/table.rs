@@ -152,8 +152,8 @@ fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
 }
 
-/// Formats milliseconds, with a decimal place only below 10 ms. Three runs do not give more
-/// precision.
+/// Formats milliseconds, with a decimal place only below 10 ms. The usual three runs do not measure
+/// a delay more precisely.
 fn millis(ms: f64) -> String {
     if ms < 10.0 { format!("{ms:.1}") } else { format!("{ms:.0}") }
 }

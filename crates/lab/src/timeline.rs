@@ -17,13 +17,14 @@ const ROWS_MAX: usize = 4_000_000;
 pub(crate) struct ServerReading {
     /// Number of the server's process, which increases with each restart of the server.
     pub life: u64,
-    /// New sessions offered to the server. Retransmissions do not count again.
+    /// New sessions offered to the server. Retransmissions are not counted.
     pub offered: u64,
     /// New sessions that the server admitted.
     pub admitted: u64,
     /// New sessions that the server rejected.
     pub rejected: u64,
-    /// Retransmissions of requests that wait in a queue, or on which the server has decided.
+    /// Retransmissions of requests that already wait in a queue, or on which the server has already
+    /// decided.
     pub repeated: u64,
     /// Messages that wait in the server's queues.
     pub waiting: u64,
@@ -201,8 +202,9 @@ impl Timeline {
     }
 
     /// Formats the timeline as CSV. Each row has a time, a server or group of callers, a quantity
-    /// and its value. Rates are means since the previous sample. If a server was restarted since,
-    /// its rates are the counts of the new process divided by the time since the previous sample.
+    /// and its value. Rates are means since the previous sample. If a server was restarted in this
+    /// time, its rates are the counts of the new process divided by the time since the previous
+    /// sample.
     ///
     /// # Errors
     /// Returns an error of the CSV writer. No error occurs, because the writer writes to memory.

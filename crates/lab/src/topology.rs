@@ -20,7 +20,7 @@ pub struct Node {
     pub name: String,
     /// The next hops to which the server forwards calls, at least one.
     pub to: Vec<Next>,
-    /// Balancing among the next hops. `None` means the balancing of the variant.
+    /// The settings for balancing among the next hops. `None` means the settings of the variant.
     pub balancing: Option<Balancing>,
     /// Fraction of the offered calls that callers send directly to this server, 0 to 1. The
     /// fractions of all servers add up to 1.
@@ -36,8 +36,8 @@ pub struct Node {
     pub emulate: Option<Emulate>,
     /// Speed of the server, relative to the costs. At 0.5, all costs are double.
     pub speed: f64,
-    /// Profile over time of the rate at which callers send calls to this server. `None` means the
-    /// profile of the workload.
+    /// The course over time of the rate at which callers send calls to this server. `None` means
+    /// the profile of the workload.
     pub profile: Option<Profile>,
     /// True if the server obeys the overload feedback of its next hops.
     pub obeys_feedback: bool,

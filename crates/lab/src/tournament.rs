@@ -80,7 +80,7 @@ pub struct Bout {
     pub name: String,
     /// The subject of the scenario, in one line.
     pub title: String,
-    /// The results of each law, by [`Route`].
+    /// The results of each law on each of its paths ([`Route`]).
     pub cells: Vec<Cell>,
 }
 

@@ -127,7 +127,7 @@ pub struct Tuned {
     pub after: Spread,
 }
 
-/// The means to make the runs of a search.
+/// The world, the store and the limits with which a search makes its runs.
 pub struct Bench<'a> {
     /// The world in which the runs take place: simulated time or real sockets.
     pub world: &'a dyn World,
@@ -201,7 +201,8 @@ impl Parameters {
         Ok((sought, values))
     }
 
-    /// Returns the runs of the scenario with the law `values`. `seeds` is added to the seeds.
+    /// Returns the runs of the scenario with the law `values`. `seeds` is added to the seed of the
+    /// scenario.
     fn runs(&self, values: Values, seeds: u64, world: Kind) -> Vec<RunSpec> {
         let mut scenario = self.scenario.clone();
         let law = |variant: &&Variant| variant.overload.gate.law.entry().name;
@@ -237,8 +238,8 @@ fn mean(parameters: &Parameters, results: &[(RunSpec, Outcome)]) -> f64 {
     sum / results.len().max(1) as f64
 }
 
-/// Returns the logarithms of the result: the mean over the last quarter of the steps. The mean
-/// removes the oscillation of the estimates.
+/// Returns the logarithms of the tuned parameters: the mean of the estimates in the last quarter of
+/// the steps. The mean removes the oscillation of the estimates.
 fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
     let last = &path[path.len() - path.len().div_ceil(4)..];
     let mean = |i: usize| {

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_world::unit_enum;
 
 unit_enum! {
-    /// The kind of world in which a run takes place. The names are those in files and on the command
-    /// line.
+    /// The kind of world in which a run takes place. Files and the command line use these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Kind {

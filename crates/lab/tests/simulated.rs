@@ -125,8 +125,8 @@ fn a_crash_loses_waiting_messages_and_a_stall_delays_them() {
     assert_eq!(stalled.good + stalled.rejected, stalled.offered);
 }
 
-/// The work that comes during a stall waits for the processor after it. The emulated processor once
-/// had done this work when the stall ended.
+/// Work that arrives during a stall must wait for the processor after the stall. The emulated
+/// processor once had already done this work when the stall ended.
 #[test]
 fn a_stalled_server_does_no_work() {
     let p50_ms = |fault: &str| {
@@ -226,7 +226,8 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(first, other);
 }
 
-/// Returns the outcome of a run at four fifths of the capacity. Costs have this distribution.
+/// Returns the outcome of a run at four fifths of the capacity, with costs that have this
+/// distribution.
 fn with_costs(distribution: &str, seed: u32) -> Outcome {
     let text = format!(
         "title = \"t\"\n[workload]\nload = 0.8\n\
@@ -385,8 +386,8 @@ fn the_windows_of_002_reach_the_capacity_in_one_queue_of_all_messages() {
     }
 }
 
-/// Returns the number of calls that count as goodput, and the number of calls set up in time, of
-/// the calls that begin from `from_s` to `to_s`. The scenario is the collapse of paper 002 with
+/// Returns two counts of the calls that begin from `from_s` to `to_s`: the calls that count as
+/// goodput, and the calls that were set up in time. The scenario is the collapse of paper 002 with
 /// simple drop, at three times the capacity. A call may take 10 s.
 fn collapsed(from_s: u64, to_s: u64) -> [u64; 2] {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");

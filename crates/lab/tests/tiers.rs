@@ -10,13 +10,13 @@ use tidegate_lab::scenario::Scenario;
 use tidegate_lab::worlds::{Kind, Simulated, World};
 
 /// A call of six messages costs 1.2 ms with transactions and 0.72 ms without. So the capacity is
-/// 833 or 1389 calls/s.
+/// 833 calls/s with transactions and 1389 calls/s without.
 const COSTS: &str = "[emulate]\nserve_us = 200\nserve_stateless_us = 120\nreject_us = 20\n";
 
-/// Cost of a stateless call, as a part of one with transactions.
+/// Cost of a call without transactions, as a fraction of the cost of a call with transactions.
 const STATELESS: f64 = 0.6;
 
-/// Runs one server in this mode, under a law, at `load` times its capacity with transactions.
+/// Runs one server in this mode and under this law, at `load` times its capacity with transactions.
 fn run(mode: &str, law: &str, load: f64) -> Outcome {
     // Loads are multiples of the server's capacity in its mode.
     let load = if mode == "stateless" { load * STATELESS } else { load };
@@ -33,7 +33,8 @@ fn run(mode: &str, law: &str, load: f64) -> Outcome {
     Simulated::new().run(&run, folder.path(), &AtomicBool::new(false)).unwrap()
 }
 
-/// Returns the share of the calls that went on with transactions: only these cause a 100.
+/// Returns the share of the forwarded calls that the server handled with transactions. Only these
+/// calls cause a 100.
 fn stateful(outcome: &Outcome) -> f64 {
     let sent = |from: &str, to: &str, message: &str| {
         let flow = |f: &&tidegate_lab::outcome::MessageCount| {

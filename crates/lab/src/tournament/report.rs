@@ -20,8 +20,9 @@ pub(super) fn page(results: &Results) -> String {
         sections.push(Section {
             title: format!("Goodput ÷ bound, {}", route.name()),
             caption: format!(
-                "Mean of the runs, and beneath it its interval of 95 %; {what}. ▲ has the highest goodput, \
-                 = is worse by at most 0.005 of the capacity or not significantly (confidence 95 %)"
+                "Mean of the runs, and below it the 95 % confidence interval; {what}. ▲ marks the \
+                 law with the highest goodput. = marks a law that is worse by at most 0.005 of the \
+                 capacity, or not significantly worse (confidence 95 %)"
             ),
             table: means(results, route, 1.0, 3, |cell| cell.kept),
         });
@@ -32,7 +33,8 @@ pub(super) fn page(results: &Results) -> String {
     for (title, caption, table) in [
         (
             "99 % of set-ups within, ms",
-            "Mean of the runs; of the calls that were set up, on the same path",
+            "Time within which 99 % of the calls that were set up got their 200. Mean of the runs, \
+             on the same path",
             same(1.0, 0, |cell| cell.p99_ms),
         ),
         (
@@ -50,8 +52,8 @@ pub(super) fn page(results: &Results) -> String {
         ),
         (
             "Fairness",
-            "Jain's index of the sources' shares of calls set up in time, if each source offered at \
-             least 20 calls; on the same path",
+            "Jain's index of the sources' shares of calls set up in time, if each source offered \
+             at least 20 calls; on the same path",
             same(1.0, 3, |cell| cell.fairness),
         ),
         (
@@ -68,11 +70,11 @@ pub(super) fn page(results: &Results) -> String {
         sections.push(Section { title: title.to_owned(), caption: caption.to_owned(), table });
     }
     sections.push(Section {
-        title: "The win of the law and of its path".to_owned(),
+        title: "The gain from the own path".to_owned(),
         caption: format!(
-            "Goodput as a part of the capacity, mean over all bouts. Own − same is the win of the \
-             path: a cheaper rejection, another queue. Laws that also have other parameters on \
-             their own path have no such value: {}",
+            "Mean goodput over all bouts, as a fraction of the capacity. Own − same is the gain of \
+             a law from its own path, by a cheaper rejection or another queue. Laws that also \
+             have other parameters on their own path have no such value: {}",
             if results.tuned.is_empty() { "none".to_owned() } else { results.tuned.join(", ") }
         ),
         table: by_path(results),
@@ -93,8 +95,8 @@ pub(super) fn page(results: &Results) -> String {
     })
 }
 
-/// Returns a table with a row for each law and a column for each bout. `show` formats a cell of it
-/// for the results of a law in a bout, if there are any.
+/// Returns a table with a row for each law and a column for each bout. `show` formats a cell from
+/// the results of the law in the bout. They are `None` if the law was not run.
 fn by_bout(
     results: &Results,
     route: Route,
@@ -250,7 +252,7 @@ fn figure(
     Figure {
         title: format!("Every law in every scenario: {what}"),
         note: format!(
-            "Mean of {} runs, with its interval of 95 % · {}",
+            "Mean of {} runs, with its 95 % confidence interval · {}",
             results.seeds,
             names.join(" · ")
         ),

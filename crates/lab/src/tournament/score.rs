@@ -83,8 +83,8 @@ pub struct Cell {
     pub others: Option<Spread>,
     /// The rank of the law among all laws on this path.
     pub place: Place,
-    /// The rank of the law among all laws on their own paths. `None` if these are the results on
-    /// the same path of a law that has its own path.
+    /// The rank of the law among all laws on their own paths. `None` for results on the same path,
+    /// if the law also has its own path.
     #[serde(skip)]
     pub own_place: Option<Place>,
     /// The score of each run, in the order of the seeds.
@@ -158,8 +158,8 @@ impl Score {
 }
 
 /// Returns a cell for each law and each path that occur in `scores`. The scores must be in the
-/// order of their seeds. The only cell of a law without its own path also competes with the cells
-/// of other laws on their own paths.
+/// order of their seeds. A law without its own path has only one cell. This cell also competes with
+/// the cells of other laws on their own paths.
 pub(super) fn cells(laws: &[&'static str], scores: &[Score]) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     for &law in laws {

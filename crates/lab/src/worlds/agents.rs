@@ -23,7 +23,7 @@ const CALLEES: u32 = 100;
 /// Time after the deadline of the last call in which messages still in flight are counted.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// Returns the duration of `run`, from the start to the deadline of the last call.
+/// Returns the duration of `run`, from the start to [`MARGIN`] after the deadline of the last call.
 pub(crate) fn lasts(run: &RunSpec) -> Duration {
     run.load_until() + run.deadline() + MARGIN
 }
@@ -65,8 +65,8 @@ pub(super) struct Source {
     pub index: usize,
     /// The fraction of the server's calls that comes from this source.
     pub part: f64,
-    /// The fractions of the server's calls that come from the sources before this one, and from
-    /// these and this one.
+    /// Two fractions of the server's calls: the calls from the sources before this one, and these
+    /// calls plus the calls from this source.
     range: [f64; 2],
 }
 
@@ -74,15 +74,15 @@ impl Source {
     /// The only source of the calls to a server.
     pub const WHOLE: Self = Self { index: 0, part: 1.0, range: [0.0, 1.0] };
 
-    /// Returns how many of `total` at one server belong to this source. All sources together have
-    /// `total`.
+    /// Returns this source's part of `total`, a number of calls or devices at one server. The parts
+    /// of all sources add up to `total`.
     fn count(self, total: usize) -> usize {
         count(self.range, total)
     }
 }
 
-/// Returns how many of `total` belong to this range of fractions. Ranges that together are the
-/// range from 0 to 1 have `total` together.
+/// Returns the part of `total` that belongs to a range of fractions. If several ranges together
+/// cover 0 to 1, their parts add up to `total`.
 fn count(range: [f64; 2], total: usize) -> usize {
     let [before, until] = range.map(|part| (part * total as f64).round() as usize);
     until - before
@@ -170,8 +170,8 @@ fn profile(run: &RunSpec, index: usize) -> Profile {
     })
 }
 
-/// Returns the profile of a part of the calls. Only an avalanche has a number of calls, of which
-/// `part` returns the part. All other profiles are factors on the rate.
+/// Returns the profile of a part of the calls. In an avalanche, `part` reduces the number of
+/// additional calls. All other profiles are factors on the rate, and do not change.
 fn divided(profile: &Profile, part: impl Fn(u32) -> u32) -> Profile {
     match *profile {
         Profile::Avalanche { at, calls, within } => {

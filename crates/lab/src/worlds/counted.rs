@@ -80,10 +80,10 @@ fn quantiles(delays: &Delays) -> Option<Quantiles> {
     })
 }
 
-/// Returns an error text if callers failed to start calls in the measured time of `run`, because
-/// too many calls were open. Returns `None` if the scenario sets `open_max`, because the limit is
-/// then intended. Callers in simulated time have no other reason to offer less than the requested
-/// load.
+/// Returns an error text if, in the measured time of `run`, the callers of a server failed to start
+/// more than [`NOT_BEGUN_MAX`] of their calls, because too many calls were open. Returns `None` if
+/// the scenario sets `open_max`, because the limit is then intended. Callers in simulated time have
+/// no other reason to offer less than the requested load.
 pub(super) fn too_slow<'a>(
     run: &RunSpec,
     callers: impl IntoIterator<Item = &'a CallerStats>,
@@ -128,7 +128,7 @@ const CALLS_MIN: u64 = 20;
 /// Returns Jain's index of fairness among `sources`, computed from the fraction of each source's
 /// calls that was set up in time. The index is 1 if all fractions are equal, and 1/n if only one of
 /// n sources set up calls. Returns `None` if fewer than two sources have calls, if a source has
-/// fewer than [`CALLS_MIN`] calls, or if no call was set up.
+/// fewer than [`CALLS_MIN`] calls, or if no call was set up in time.
 pub(super) fn fairness<'a>(sources: impl IntoIterator<Item = &'a CallerStats>) -> Option<f64> {
     let measured = sources.into_iter().map(|stats| &stats.measured).filter(|m| m.offered > 0);
     let measured: Vec<&Measured> = measured.collect();

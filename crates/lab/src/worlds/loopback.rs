@@ -25,8 +25,8 @@ use crate::timeline::Timeline;
 use server::{Servers, Step};
 
 /// The fraction of a core above which an answerer may be the cause of late responses. Callers that
-/// are too slow are found by the lateness of their calls. An answerer sends nothing on its own, and
-/// its CPU time is checked instead.
+/// are too slow are found by the lateness of their calls. An answerer starts no calls, so its CPU
+/// time is checked instead.
 const ANSWERER_LOAD_MAX: f64 = 0.95;
 
 /// Interval at which a run checks whether it was cancelled.
@@ -150,8 +150,8 @@ fn check(run: &RunSpec) -> Result<(), String> {
 }
 
 /// Returns the steps of faults and the samples of `run` with their times, in order. `None` stands
-/// for a sample. At the same time, ends of faults come first, then starts of faults, then the
-/// sample, as in simulated time.
+/// for a sample. If several have the same time, ends of faults come first, then starts of faults,
+/// then the sample, as in simulated time.
 fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     let (every, end) = (run.sample(), agents::lasts(run));
     let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
@@ -171,8 +171,9 @@ fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     actions.into_iter().map(|(at, _, step)| (at, step)).collect()
 }
 
-/// Returns the CPU use of the callers and answerers, and the number of datagrams that they lost.
-/// `busiest` has the CPU times of the answerers during the run.
+/// Returns the measurements of the load generator (callers and answerers): its CPU use, the
+/// datagrams that it lost, and the reason if it was too slow. `busiest` has the CPU times of the
+/// answerers during the run.
 fn used(
     run: &RunSpec,
     calls: &[Done<CallerStats>],

@@ -15,14 +15,14 @@ use crate::timeline::{CallersReading, Timeline};
 /// Time over which goodput is averaged to find the recovery.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// The least goodput that counts as recovered, as a fraction of the first attempts or of the
+/// The minimum goodput that counts as recovered, as a fraction of the first attempts or of the
 /// capacity, whichever is smaller.
 const ENOUGH: f64 = 0.95;
 
 /// The fraction of the devices that must be registered for registrations to count as recovered.
 const REGISTERED: f64 = 0.99;
 
-/// Time at the end of a run whose goodput shows whether the servers have recovered.
+/// Time at the end of the load. The goodput in this time shows whether the servers have recovered.
 const LAST: Duration = Duration::from_secs(30);
 
 /// Returns the values that describe the outage in `run`. Returns `None` if neither people redial

@@ -16,9 +16,9 @@ pub(super) enum Action {
     Fault(Fault),
 }
 
-/// Returns the actions until `end` with their times, in order. At the same time, ends of faults
-/// come first, then starts of faults, then the sample. `every` is the interval between samples.
-/// `nodes_of` returns the nodes to which an endpoint of a link or fault refers.
+/// Returns the actions until `end` with their times, in order. If several have the same time, ends
+/// of faults come first, then starts of faults, then the sample. `every` is the interval between
+/// samples. `nodes_of` returns the nodes to which an endpoint of a link or fault refers.
 pub(super) fn agenda(
     faults: &[network::Fault],
     every: Duration,

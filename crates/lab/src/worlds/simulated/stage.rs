@@ -30,7 +30,7 @@ use crate::timeline::{CallersReading, ServerReading, Timeline};
 use crate::topology::Next;
 use crate::worlds::{agents, counted};
 
-/// Maximum simulated time between two checks whether the run was cancelled.
+/// Maximum simulated time after which the stage checks again whether the run was cancelled.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The simulated network of a run, with all its nodes.
