@@ -73,8 +73,9 @@
 //! Messages of streams wait in the same buffers as datagrams. So unlike on a real machine, a
 //! message can overtake an INVITE that came before it on the same connection. A full buffer loses
 //! messages of streams if the driver reads while [`reads_streams`](Host::reads_streams) is false,
-//! as the driver of sockets does. A [`Disturbance`] changes the costs, or interrupts work, as a
-//! [`Quota`] does. If the real machine is slower than the emulated one, the real times apply.
+//! as the driver of sockets does. A [`Disturbance`] changes the costs or interrupts work. A
+//! [`Quota`] interrupts work too. If the real machine is slower than the emulated one, the real
+//! times apply.
 
 mod buffer;
 mod buffers;
@@ -118,9 +119,9 @@ pub struct Host<C> {
     /// The host reads from streams while fewer messages than this number wait.
     read_ahead: usize,
     overflow: Arc<Counter>,
-    /// Number of datagrams dropped because the buffer for new work was full.
+    /// Number of datagrams dropped because the buffer in which new work waits was full.
     invite_overflow: u64,
-    /// The rules for shedding datagrams that the core returned after the last report of the load.
+    /// The core's rules for shedding datagrams, as of the last report of the load.
     shedding: Shedding,
     filtered: Arc<Counter>,
     processor: Processor,

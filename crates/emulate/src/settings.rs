@@ -81,8 +81,8 @@ impl Disturbance {
         self.dearer.filter(|(from, _)| at >= *from).map_or(1.0, |(_, factor)| factor)
     }
 
-    /// Returns the average part of a processor core's time, above 0 and at most 1, that other
-    /// programs leave ([`stolen`](Self::stolen)).
+    /// Returns the fraction of a processor core's time that other programs leave on average
+    /// ([`stolen`](Self::stolen)). It is above 0 and at most 1.
     pub fn own_part(&self) -> f64 {
         self.stolen.map_or(1.0, |(period, stolen)| (period - stolen).div_duration_f64(period))
     }

@@ -11,7 +11,7 @@ pub(super) const BURST: u32 = 64;
 #[derive(Debug, Default)]
 pub(super) struct Share {
     /// Time spent on offers minus time spent on services, in nanoseconds. It becomes negative only
-    /// if the last service took longer than the time by which offers had been ahead.
+    /// by a service that takes longer than the lead of the offers.
     lead_ns: i64,
     /// Number of offers since `lead_ns` became positive.
     burst: u32,

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Figures of an outage, over the whole run unless a field says otherwise.
+/// Numbers that describe an outage, over the whole run unless a field says otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outage {
     /// Time at which the trigger ended, in seconds after the start of the load.
@@ -20,10 +20,11 @@ pub struct Outage {
     /// period of 5 s, the calls set up in time are at least 95 % of the first attempts or of the
     /// capacity, whichever is smaller.
     pub recovered_s: Option<f64>,
-    /// Seconds from the end of the trigger until at least 99 % of the devices stayed registered, or
-    /// `None` if there are no devices, or if fewer of them were registered at the end of the run.
+    /// Seconds from the end of the trigger to the time from which at least 99 % of the devices stay
+    /// registered until the end of the run. `None` if there are no devices or no such time.
     pub registered_s: Option<f64>,
-    /// Number of calls set up in time per first attempt of a call, in the last 30 s of the load.
+    /// Number of calls set up in time divided by the number of first attempts, both in the last 30
+    /// s of the load.
     pub goodput_end: f64,
     /// The share of devices that are registered at the end of the run, or `None` if there are no
     /// devices.

@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::outage::Outage;
 use crate::run_spec::RunSpec;
 
-/// The counts of one run. Only calls that were due to start in the measured time are counted.
+/// The counts of one run. Unless a field says otherwise, only calls that were due to start in the
+/// measured time are counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Calls offered.
@@ -22,7 +23,7 @@ pub struct Outcome {
     pub good: u64,
     /// Calls rejected with 503.
     pub rejected: u64,
-    /// Number of INVITEs retransmitted until the end of the run.
+    /// Retransmissions of the INVITEs of these calls, until the end of the run.
     pub repeated_invites: u64,
     /// Duration of the measured time, in seconds.
     pub measured_s: f64,

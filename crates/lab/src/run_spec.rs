@@ -38,8 +38,7 @@ pub struct RunSpec {
     pub conditions: Conditions,
     /// The swept conditions, each with its value in this run.
     pub swept: Vec<(Axis, f64)>,
-    /// Time from the start until the measurement begins. The load is the same as in the
-    /// measurement.
+    /// Time from the start until the measurement begins. Callers offer the load in this time too.
     pub warm_up: Duration,
     /// Duration of the measurement. All calls that begin in this time are measured. Afterwards, the
     /// load continues until the deadline of the last measured call.
@@ -83,7 +82,7 @@ pub fn runs(scenario: &Scenario, world: Kind) -> Vec<RunSpec> {
     runs
 }
 
-/// One of several parts of a list of runs, for processes that share the runs.
+/// One part of a list of runs that several processes divide among themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     number: usize,

@@ -1,4 +1,4 @@
-//! Makes a list of runs, several at the same time.
+//! Performs the runs of a list, several at the same time.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

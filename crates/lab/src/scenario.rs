@@ -26,7 +26,7 @@ pub use workload::{Goodput, Hold};
 pub struct Scenario {
     /// Name of the scenario file, without folder and extension.
     pub name: String,
-    /// Title, in one line.
+    /// Title of the scenario, in one line.
     pub title: String,
     /// Conditions of every run. The swept conditions are replaced in each run.
     pub conditions: Conditions,

@@ -40,7 +40,7 @@ impl Spread {
         Some(Self { min, median, max, mean, ci95: reach(&values, mean).map(around) })
     }
 
-    /// Returns the spread with all values multiplied by `factor`, for another unit.
+    /// Returns the spread with all values multiplied by `factor`, for example to change their unit.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         let Self { min, median, max, mean, ci95 } = self;

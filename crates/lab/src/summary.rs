@@ -43,7 +43,7 @@ pub struct Figures {
     /// Goodput as a fraction of the greatest possible goodput at the load that was actually offered
     /// in the run. `None` if no goodput is possible at that load in one of the runs.
     pub goodput_of_bound: Option<Spread>,
-    /// Retransmissions of INVITEs per INVITE.
+    /// Number of retransmitted INVITEs divided by the number of offered calls.
     pub retransmission_ratio: Spread,
     /// The fraction of the calls that was rejected.
     pub rejected: Spread,
@@ -95,21 +95,22 @@ pub fn capacity_cps(scenario: &Scenario, rows: &[Row]) -> Option<f64> {
     rows.iter().all(|row| (capacity(row) - first).abs() < 1e-6 * first).then_some(first)
 }
 
-/// Values that describe an outage, summarized over several runs. [`Outage`] explains its fields.
+/// Values that describe an outage, summarized over several runs. [`Outage`] explains the values.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OutageRow {
-    /// The fraction of the people whose call was answered.
+    /// The fraction of the people who were answered, at any attempt.
     pub served: Spread,
     /// The fraction of the offered calls that were redials.
     pub redials: Spread,
     /// Work that waits when the cause of the outage ends, in seconds of work at full capacity.
     pub backlog_s: Spread,
-    /// Seconds until the goodput has recovered, in the runs that recovered. `None` if no run
-    /// recovered.
+    /// Seconds from the end of the cause until the goodput has recovered, in the runs that
+    /// recovered. `None` if no run recovered.
     pub recovered_s: Option<Spread>,
     /// Number of runs whose goodput recovered.
     pub recovered: usize,
-    /// Calls set up in time per first attempt of a person, in the last 30 s of the load.
+    /// Number of calls set up in time divided by the number of first attempts, both in the last 30
+    /// s of the load.
     pub goodput_end: Spread,
     /// The fraction of the devices that are registered at the end of the run. `None` if there are
     /// no devices.

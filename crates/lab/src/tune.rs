@@ -24,7 +24,7 @@ use crate::worlds::{Kind, World};
 pub use picture::picture;
 pub use seek::{Seeker, Settings};
 
-/// The difference between the seeds for evaluating the result and those of the search.
+/// The number that is added to the seeds of the search to get the seeds for evaluating the result.
 const JUDGED_BY: u64 = 1_000_000;
 
 /// The longest delay that [`Objective::Delay`] distinguishes, as a multiple of the deadline. A run

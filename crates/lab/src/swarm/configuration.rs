@@ -9,8 +9,8 @@ use tidegate_world::Transport;
 
 use super::world::{Place, Setting, World, address, host};
 
-/// The limits in `[server]` that a world may set below the minimum of the configuration, to test
-/// full tables. Each entry contains the minimum in the configuration.
+/// The limits in `[server]` that a world may set lower than a configuration file may, to test full
+/// tables. Each has its minimum in a configuration file.
 const LIMITS: [(&str, u64); 3] =
     [("calls_max", 1000), ("transactions_max", 1000), ("queue_max", 256)];
 

@@ -44,11 +44,11 @@ pub struct Score {
     #[serde(rename = "jain")]
     pub fairness: Option<f64>,
     /// The fraction of the calls from the trunk (one large source) that was set up in time. `None`
-    /// without a trunk.
+    /// if there is no trunk.
     #[serde(rename = "trunk_in_time")]
     pub trunk: Option<f64>,
     /// The fraction of the calls from all sources other than the trunk that was set up in time.
-    /// `None` without a trunk.
+    /// `None` if there is no trunk.
     #[serde(rename = "others_in_time")]
     pub others: Option<f64>,
 }
@@ -76,10 +76,10 @@ pub struct Cell {
     /// ([`Outcome::fairness`]).
     pub fairness: Option<Spread>,
     /// The fraction of the calls from the trunk (one large source) that was set up in time. `None`
-    /// without a trunk.
+    /// if there is no trunk.
     pub trunk: Option<Spread>,
     /// The fraction of the calls from all sources other than the trunk that was set up in time.
-    /// `None` without a trunk.
+    /// `None` if there is no trunk.
     pub others: Option<Spread>,
     /// The rank of the law among all laws on this path.
     pub place: Place,

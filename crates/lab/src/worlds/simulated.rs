@@ -33,7 +33,7 @@ pub struct Simulated {
 pub struct Speed {
     /// Number of packets delivered to a node.
     pub deliveries: u64,
-    /// CPU time of all threads that simulated.
+    /// CPU time of all threads that simulated runs.
     pub cpu: Duration,
 }
 

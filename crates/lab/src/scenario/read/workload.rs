@@ -16,7 +16,7 @@ use crate::scenario::{Goodput, Hold};
 /// The maximum length of a trace file, in bytes.
 const TRACE_MAX: u64 = 256 << 20;
 
-/// The keys of `[workload]` that cannot be swept.
+/// The values of those keys of `[workload]` that cannot be swept.
 pub(super) struct Workload {
     pub arrivals: Spanned<Process>,
     pub profile: Spanned<Profile>,

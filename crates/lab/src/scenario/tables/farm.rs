@@ -7,9 +7,9 @@ pub(in crate::scenario) static FARM: Table = Table {
     name: "farm",
     doc: "A farm of servers, instead of `[[node]]`. Callers send to `balancer`, which selects \
           among `server-1`, `server-2`, … with the `pool` of the variant. The balancer is as fast \
-          as possible and has no overload control: it admits everything within the limits of the \
-          servers. The servers are under test, each at the costs in `[emulate]`. The capacity is \
-          that of all servers together.",
+          as possible and has no overload control: it admits every call that the limits of the \
+          servers allow. The servers are under test. Their costs are those in `[emulate]`, \
+          divided by their speeds. The capacity is that of all servers together.",
     knobs: || vec![&NODES, &SPEEDS, &PAUSE_MS, &PAUSE_EVERY_S],
     ..Table::EMPTY
 };

@@ -9,8 +9,8 @@ pub(in crate::scenario) static LINK: Table = Table {
     name: "link",
     count: 0..=256,
     doc: "Properties of the network between two nodes. If several links apply to a packet, the \
-          last one in the file counts. Without a link, packets arrive at once. Links exist only in \
-          simulated time. On real sockets there is only the network of the machine.",
+          last one in the file is used. Without a link, packets arrive at once. Links exist only \
+          in simulated time. On real sockets there is only the network of the machine.",
     knobs: || {
         vec![
             &FROM,

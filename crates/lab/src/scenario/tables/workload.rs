@@ -73,7 +73,7 @@ knobs! {
         Default("\"fixed\"");
     /// Seconds after which a caller without an answer hangs up.
     PATIENCE_S "patience_s": Real = Real(0.01..=3600.0), Default("60");
-    /// True if callers and answerers retransmit.
+    /// True if callers and answerers retransmit messages.
     RETRANSMISSIONS "retransmissions": Flag = Flag, Default("true");
     /// Maximum number of open calls at one server. While this number of calls is open there,
     /// callers begin no further calls. The number is divided among `sources` and `trunk`, and each

@@ -122,7 +122,7 @@ impl<'p> Servers<'p> {
         self.processes[place].address
     }
 
-    /// Adds the counts of all servers that run and are not suspended to `timeline`.
+    /// Adds to `timeline` the counts of all servers that run and are not suspended.
     pub fn sample(&self, at: Duration, timeline: &mut Timeline) -> Result<(), String> {
         for (place, server) in self.processes.iter().enumerate() {
             if let Some(process) = server.process.as_ref().filter(|_| !server.stalls.is_stopped()) {
