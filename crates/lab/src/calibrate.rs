@@ -11,12 +11,13 @@
 //! The module also measures the number of INVITEs that fit in a listener's receive buffer
 //! ([`room`]).
 //!
-//! There are four kinds of runs: calls, calls that their callers cancel, calls rejected with 503,
-//! and dropped calls. The server's thread pauses in every period ([`slices`]). Except during these
-//! pauses the server is never idle, because more calls are offered than it can handle
-//! ([`saturation`]). Except for dropped calls, the number of open calls is limited ([`OPEN_MAX`]).
-//! A packet costs less if more packets are received and sent at once. So the measured costs are
-//! those of a server at its capacity.
+//! There are four kinds of runs: calls that are set up and ended, calls that their callers cancel,
+//! calls rejected with 503, and dropped calls. The server's thread pauses for a part of each
+//! period, such as 4 ms of every 5 ms ([`slices`]). Except during these pauses the server is never
+//! idle, because more calls are offered than it can handle ([`saturation`]). In all runs except
+//! those with dropped calls, the number of open calls is limited ([`OPEN_MAX`]). A packet costs
+//! less if more packets are received and sent at once. So the measured costs are those of a server
+//! at its capacity.
 //!
 //! Reading the clock disturbs the measurement. So each run is made twice, the second time without
 //! reading the clock for each input. The first run gives the proportions of the costs, and the
@@ -24,8 +25,9 @@
 //!
 //! # Known bias
 //!
-//! A packet costs more in a server that is idle at times. The result states the sum of a call's
-//! costs beside the CPU time of a whole call.
+//! A packet costs more in a server that is idle at times. So the measured costs are too low for
+//! such a server. The result gives the CPU time of a call twice, as measured and as the sum of the
+//! costs of its messages, so that a difference can be seen.
 
 mod costs;
 mod fit;
@@ -61,7 +63,8 @@ const OPEN_LIMIT: usize = 1500;
 /// have offered too few calls.
 const GENERATOR_BUSY: f64 = 0.9;
 
-/// If a server uses less than this part of its allowed CPU time, its measured costs are in doubt.
+/// The part of its allowed CPU time that a server must use. If it uses less, its measured costs are
+/// in doubt.
 const SERVER_IDLE: f64 = 0.9;
 
 /// Duration of each run that searches for the rate of calls to offer, in seconds.
@@ -80,8 +83,8 @@ pub struct Parameters {
     /// The CPU quota of the server that a simulation will emulate with the measured costs, or
     /// `None` if that server has a whole core.
     pub quota: Option<Quota>,
-    /// Seed of the random numbers in the first round. Each further round has the next number as
-    /// seed.
+    /// Seed of the random numbers in the first round. The seed of each further round is higher by
+    /// 1.
     pub seed: u64,
 }
 
@@ -121,9 +124,9 @@ pub struct Calibration {
     pub emulate: Emulate,
 }
 
-/// Measures the CPU time of messages of each class on this machine. At the end of each run, calls
-/// `on_run` with three values: the round (counted from 1), the name of the kind of calls, and the
-/// server's CPU time for one call or one dropped INVITE, in µs.
+/// Measures the CPU time of messages of each class on this machine. In each round, calls `on_run`
+/// once for each kind of calls, with three values: the round (counted from 1), the name of the kind
+/// of calls, and the server's CPU time for one call or one dropped INVITE, in µs.
 ///
 /// # Errors
 /// Returns an error if a socket or a thread cannot be created, or if the runs do not determine the
@@ -270,30 +273,34 @@ impl std::fmt::Display for Calibration {
             format!("{:.2} / {:.2} / {:.2}", spread.min, spread.median, spread.max)
         };
         writeln!(f, "The cost of messages on {}.", self.machine.processor)?;
-        writeln!(f, "Offered {:.0} calls/s; min / median / max of the rounds:", self.rate_cps)?;
         writeln!(
             f,
-            "a call           {} µs; {:.2} by the costs of its messages",
+            "Offered {:.0} calls/s. CPU time as minimum / median / maximum of the rounds:",
+            self.rate_cps
+        )?;
+        writeln!(
+            f,
+            "a call           {} µs; the costs of its messages add up to {:.2} µs",
             text(&self.call_us),
             self.call_of_costs_us
         )?;
         writeln!(
             f,
-            "a rejected call  {} µs; {:.2} by the costs",
+            "a rejected call  {} µs; the costs of its messages add up to {:.2} µs",
             text(&self.rejection_us),
             self.rejection_of_costs_us
         )?;
         writeln!(f, "a dropped INVITE {} µs", text(&self.drop_us))?;
         writeln!(
             f,
-            "outside the core, a packet in {} µs, a packet out {} µs",
+            "on sockets, a received packet {} µs, a sent packet {} µs",
             text(&self.packet_in_us),
             text(&self.packet_out_us)
         )?;
         write!(
             f,
-            "the server used at least {:.2} of its allowed CPU time, the generator's busiest \
-             thread {:.2} of a core; {} datagrams were lost",
+            "The server used at least {:.2} of its allowed CPU time. The busiest thread of the \
+             load generator used {:.2} of a core. {} datagrams were lost.",
             self.server_load, self.generator_load, self.drops
         )?;
         let idle = self.server_load < SERVER_IDLE;

@@ -66,8 +66,7 @@ fn divided(costs: &Emulate, ratio: f64) -> Emulate {
 /// fully busy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
-    /// Calls/s offered to all servers together at which one server under test becomes fully busy,
-    /// as the first one (C in formulas).
+    /// The capacity in calls/s offered to all servers together (C in formulas).
     pub cps: f64,
     /// Cost of a whole call at the server that becomes fully busy first (s in formulas).
     pub call: Duration,

@@ -1,6 +1,5 @@
-//! Measures the CPU time of a message of each kind, when the server admits the message and when it
-//! rejects the message, with and without load measurements by the overload-control law. This
-//! repeats paper 000 §6.1 on this machine.
+//! Measures the CPU time of a message of each kind, if the server admits, rejects or drops the
+//! message, and for different overload control. This repeats paper 000 §6.1 on this machine.
 //!
 //! Each cost is measured in two ways. The *whole cycle* is the CPU time of a server's thread on
 //! loopback sockets, from the receive buffer to the last packet sent. *Processing* is the CPU time
@@ -10,16 +9,16 @@
 //! count.
 //!
 //! The server stays in one state during a measurement. It has either no overload control, or the
-//! law `occupancy`. The law measures either only once a second or at each message, and admits all
-//! messages or none. Messages of all classes are treated in the same way (`classes = "single"`), as
-//! in the paper. The rejected messages are the same as those that an admitting server gets.
+//! law `occupancy`. The law measures the load either only once a second or at each message, and
+//! admits all messages or none. Messages of all classes are treated in the same way (`classes =
+//! "single"`), as in the paper. A server that rejects gets the same messages as a server that
+//! admits.
 //!
 //! # Known bias
 //!
 //! Each value is the mean of a batch, while the paper measures single messages. So the minimum does
-//! not come from a single exceptional message, and the mean contains no outlier of milliseconds. As
-//! in the paper, a batch has messages of one kind only, so the processor's caches work better than
-//! with mixed messages.
+//! not come from a single exceptional message. As in the paper, a batch has messages of one kind
+//! only, so the processor's caches work better than with mixed messages.
 
 pub mod gate;
 pub mod model;
@@ -63,7 +62,7 @@ pub struct Parameters {
 }
 
 unit_enum! {
-    /// The overload control of the server. The names are those in tables.
+    /// The overload control of the server. Tables use these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Control {
@@ -78,7 +77,7 @@ unit_enum! {
 }
 
 unit_enum! {
-    /// The decision of overload control about a message. The names are those in tables.
+    /// The decision of overload control about a message. Tables use these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Decision {
@@ -149,13 +148,13 @@ pub struct Costs {
     pub batch: u32,
     /// One row for each kind of message, destination and state of the server.
     pub rows: Vec<Row>,
-    /// Cost of a datagram that the server drops, and of one that the kernel gate drops.
+    /// Cost of a datagram that the server reads and drops, and of one that the kernel drops before
+    /// the server reads it.
     pub gate: Gate,
 }
 
-/// Measures the CPU time of messages by kind of message and state of the server. Calls
-/// `on_measured` with the round, counted from 1, and the state when it has measured the costs in
-/// this state.
+/// Measures the CPU time of messages of each kind in each state of the server. After each
+/// measurement of a state, calls `on_measured` with the round, counted from 1, and the state.
 ///
 /// # Errors
 /// Returns an error when a socket or a thread cannot be created, or when a server does not reject
@@ -238,8 +237,8 @@ fn check(timed: &Timed, rejects: bool) -> Result<(), String> {
     match right >= RIGHT {
         true => Ok(()),
         false => Err(format!(
-            "{} of {} {} were rejected, but in this measurement nearly all must be {}; repeat it \
-             on an idle machine",
+            "{} of {} {} were rejected, but in this measurement nearly all must be {}; repeat the \
+             measurement on an idle machine",
             timed.rejected,
             timed.messages,
             timed.kind.name(),

@@ -11,16 +11,15 @@ use tidegate_world::Work;
 use super::fit::PerPacket;
 use super::metered::{Sum, Tally};
 
-/// Classes whose messages may not occur in the runs, each with the class whose costs are used
-/// instead.
+/// Pairs of classes. If no run has a message of the first class, this class gets the costs of the
+/// second one.
 const ALIKE: [(Class, Class); 3] = [
     (Class::InDialog, Class::Bye),
     (Class::Register, Class::Invite),
     (Class::Other, Class::Invite),
 ];
 
-/// CPU time for a message in one run, by class of message, in µs. [`Prices::median`] combines
-/// several runs.
+/// CPU time for a message, by class of message, in µs. `None` stands for a class without messages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Prices {
     /// Time to take a packet from its socket. The value is 0 until
@@ -68,10 +67,11 @@ impl Prices {
         }
     }
 
-    /// Limits the costs of examining an INVITE and an ACK to the costs in `rejected`, the run in
-    /// which calls are rejected. Examining an admitted message costs more, because the message
-    /// enters a queue and causes cache misses. The function adds this difference to the cost of
-    /// serving the message, so the sum does not change.
+    /// Lowers the costs of examining an INVITE and an ACK, if they are higher than those in
+    /// `rejected`, the run in which calls are rejected. There, an INVITE costs the time to examine
+    /// and reject it. Examining an admitted message costs more, because the message enters a queue
+    /// and causes cache misses. The function adds the difference to the cost of serving the
+    /// message, so the sum does not change.
     pub(crate) fn looking_as(self, rejected: &Self) -> Self {
         let looks = [
             (Class::Invite, rejected.dispose_us[Class::Invite as usize]),
@@ -105,7 +105,7 @@ impl Prices {
         }
     }
 
-    /// Returns the median of each price over the runs in `of`.
+    /// Returns the median of each cost over the rounds of which `of` has the costs.
     pub fn median(of: &[Self]) -> Self {
         let median = |price: fn(&Self, usize) -> Option<f64>| -> [Option<f64>; Work::CLASSES_MAX] {
             std::array::from_fn(|class| {
@@ -123,7 +123,7 @@ impl Prices {
     }
 
     /// Returns the configuration table `[emulate]` with a receive buffer for `socket_max`
-    /// datagrams. Classes without messages get the price of the class that [`ALIKE`] names.
+    /// datagrams. Classes without messages get the costs of the class that [`ALIKE`] names.
     pub fn emulate(&self, socket_max: usize) -> Emulate {
         let all = |prices: &[Option<f64>; Work::CLASSES_MAX]| {
             std::array::from_fn(|index| {
@@ -150,7 +150,8 @@ impl Prices {
     }
 }
 
-/// Formats a file of costs: `head` as a comment, then the table `[emulate]`.
+/// Formats a file of costs: as comments, `head` and the classes that were not measured, and then
+/// the table `[emulate]`.
 pub(super) fn file(head: &str, emulate: &Emulate) -> String {
     let mut text = String::new();
     for line in head.lines() {

@@ -17,9 +17,9 @@ pub(super) struct PerPacket {
 }
 
 impl PerPacket {
-    /// Scales both costs by one factor, so that the costs of all packets of `run` add up to the CPU
+    /// Scales both costs by one factor, so that the costs of all packets of `run` add up to the
     /// time of `run`. The cost of a packet depends on the number of packets that are read together,
-    /// which differs between runs.
+    /// and this number differs between runs.
     pub fn at(self, run: Outside) -> Self {
         let explained = self.received_ns * run.received as f64 + self.sent_ns * run.sent as f64;
         let factor = if explained > 0.0 { run.ns / explained } else { 1.0 };
@@ -27,8 +27,8 @@ impl PerPacket {
     }
 }
 
-/// Returns the costs of a received and of a sent packet with the least sum of squared relative
-/// errors over `runs`. Neither cost is negative.
+/// Returns the costs of a received and of a sent packet that explain the times of `runs` best: the
+/// sum of the squared relative errors of these times is the smallest. Neither cost is negative.
 ///
 /// Returns `None` if the runs do not determine both costs: if fewer than two runs took CPU time, or
 /// if sent packets are nearly the same share of all packets in each run.

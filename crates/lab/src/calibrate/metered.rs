@@ -83,9 +83,8 @@ impl Tally {
 pub(super) enum Metering {
     /// The time of each input is measured.
     Each,
-    /// The time of single inputs is not measured, because reading the clock disturbs the
-    /// measurement. The clock is read only every `SELDOM` inputs, to pause the thread at the end of
-    /// its slice.
+    /// No input is timed, because reading the clock disturbs the measurement. The clock is read
+    /// only every `SELDOM` inputs, to pause the thread at the end of its slice.
     Hardly,
 }
 
@@ -102,8 +101,8 @@ pub(super) struct Metered<C> {
     out: VecDeque<Transmit>,
     tally: Tally,
     slices: Slices,
-    /// CPU time that two readings of the clock take, and the time that they measure for an empty
-    /// input, in ns.
+    /// Two times in ns: the CPU time that two readings of the clock take, and the time that a
+    /// measurement shows if nothing happens between its two readings.
     clock_ns: (u64, u64),
 }
 

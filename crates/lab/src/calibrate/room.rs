@@ -11,7 +11,8 @@ use tidegate_io::{Listen, open};
 const SENT: usize = 20_000;
 
 /// Fills a listener's receive buffer of the default size with datagrams of `bytes` bytes, and
-/// returns how many fit. `bytes` is limited to 1 to 60,000.
+/// returns the number of datagrams that fit, at least 1. If `bytes` is 0 or above 60,000, the
+/// datagrams have 1 or 60,000 bytes.
 ///
 /// # Errors
 /// Returns an error when a socket fails.

@@ -9,8 +9,8 @@ use std::io;
 /// Rate that the first run of the search offers, in calls/s.
 const LIGHT_CPS: f64 = 500.0;
 
-/// The search ends when the offered load is at least the first number times the estimated capacity.
-/// Otherwise the next run of the search offers the second number times this capacity.
+/// Two multiples of the estimated capacity. The search ends when the offered load is at least the
+/// first multiple. Otherwise the next run of the search offers the second multiple.
 const OFFERED: (f64, f64) = (2.0, 3.0);
 
 /// The maximum rate to offer, in calls/s. At a higher rate, one thread of callers would be too slow

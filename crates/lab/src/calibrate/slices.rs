@@ -42,7 +42,7 @@ impl Slice {
     }
 }
 
-/// The CPU time that a thread has used in the current period, compared with its slice.
+/// The current period of a thread, and the slice of CPU time that the thread may use in it.
 pub(super) struct Slices {
     slice: Slice,
     began: Instant,

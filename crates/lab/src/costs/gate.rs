@@ -85,6 +85,7 @@ impl Way {
         Ok(Self { group, peer: UdpSocket::bind(local)?, inbox, sheds: shedding.drops_shares() })
     }
 
+    /// Sends at least `datagrams` datagrams, and reads those that the kernel gate does not drop.
     /// Returns the measured times for sending a datagram, and for reading one, in µs. Each time is
     /// the mean over [`BATCHES`] batches.
     fn pass(&mut self, datagrams: u32) -> Result<(Vec<f64>, Vec<f64>), String> {

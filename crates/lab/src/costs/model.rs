@@ -28,15 +28,15 @@ impl Model {
         fraction * self.processed(fraction)
     }
 
-    /// Returns the share of arrivals to admit at which the server accepts `part` of the messages in
-    /// a second that it accepts if it admits all.
+    /// Returns the share f of the arrivals to admit, so that the server accepts `part` times as
+    /// many messages a second as if it admitted all.
     pub fn fraction_for(&self, part: f64) -> f64 {
         let Self { accepted_us, dropped_us } = *self;
         part * dropped_us / ((1.0 - part) * accepted_us + part * dropped_us)
     }
 
-    /// Returns the factor by which a full queue moves faster if the share `fraction` of the
-    /// arrivals is admitted than if all are. The wait in the queue is shorter by this factor.
+    /// Returns the factor by which a full queue moves faster if only the share `fraction` of the
+    /// arrivals is admitted. The wait in the queue is shorter by this factor.
     pub fn delay_ratio(&self, fraction: f64) -> f64 {
         self.processed(fraction) / self.processed(1.0)
     }

@@ -5,9 +5,9 @@ use super::model::Model;
 use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 
 /// Draws the rate of accepted messages against the share f of the arriving messages that a server
-/// admits. The rate is relative to the rate at f = 1. There are four lines: the example of paper
-/// 000, and this program when it drops messages without sockets, drops messages with sockets, and
-/// rejects calls with sockets.
+/// admits. The rate is relative to the rate at f = 1. One line is the example of paper 000. Three
+/// lines are for Tidegate: two for dropped messages, with the costs of the core alone and with the
+/// costs of the whole cycle, and one for rejected calls, with the costs of the whole cycle.
 pub fn picture(cycle: &Derived, processing: &Derived, processor: &str) -> Figure {
     let drawn =
         [("core", processing.dropping), ("cycle", cycle.dropping), ("cycle, 503", cycle.rejecting)];
@@ -22,8 +22,8 @@ pub fn picture(cycle: &Derived, processing: &Derived, processor: &str) -> Figure
     Figure::new(
         "The accepted rate when a share f is admitted".to_owned(),
         format!(
-            "PP' = f ÷ (t_a f + t_d (1 - f)), as a part of PP'(1) · dashed: the paper's example, 70 \
-             and 6 µs · {processor}"
+            "PP' = f ÷ (t_a f + t_d (1 - f)), relative to PP'(1) · dashed: the example of paper 000, \
+             t_a = 70 µs and t_d = 6 µs · {processor}"
         ),
         vec![panel],
     )
