@@ -45,8 +45,8 @@ pub struct Question {
 pub struct Answer {
     /// The callers and callees that the simulation imitates.
     pub scene: Scene,
-    /// The outcomes of the calls: as recorded, then simulated under the recorded law, then
-    /// simulated under each law of the question.
+    /// The outcomes of the calls. The first row is the recording, the second is a simulation under
+    /// the recorded law, and each further row is a simulation under a law of the question.
     pub rows: Vec<Row>,
 }
 
@@ -55,7 +55,7 @@ pub struct Answer {
 pub enum NoAnswer {
     /// Neither the recording nor the question contains the costs of messages.
     Costs,
-    /// The recording contains the names of the back ends, but not their addresses.
+    /// The recorded configuration names back ends by host names, so their addresses are not known.
     Names,
     /// The recording contains no start of a call.
     NoCalls,
@@ -65,12 +65,12 @@ impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Costs => f.write_str(
-                "the recorded server had no [emulate], so the cost of its messages is not known: \
-                 measure it with `tidegate lab calibrate`, and give the file with --costs",
+                "the recorded configuration has no [emulate], so the costs of messages are not \
+                 known: measure them with `tidegate lab calibrate`, and give the file with --costs",
             ),
             Self::Names => f.write_str(
-                "the recorded server knew back ends by host names; other laws can be simulated \
-                 only for back ends with addresses",
+                "the recorded configuration names back ends by host names; other laws can be \
+                 simulated only if the URI of each back end has an IP address",
             ),
             Self::NoCalls => {
                 f.write_str("no call starts in this recording, so there is nothing to simulate")

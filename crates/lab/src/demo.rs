@@ -1,4 +1,4 @@
-//! The demonstration: two servers under the same load, one protected and one not.
+//! The demonstration: two servers under the same load, one with overload control and one without.
 
 pub mod plan;
 mod stage;
@@ -32,7 +32,8 @@ pub struct Options<'a> {
 
 /// The output of the demonstration.
 pub trait Output {
-    /// Draws a picture with `draw`, or prints the line that `line` returns, if any.
+    /// Draws a picture with `draw`, or prints the line that `line` returns. Prints nothing if
+    /// `line` returns `None`.
     ///
     /// # Errors
     /// Returns an error if the output fails.
@@ -45,7 +46,7 @@ pub trait Output {
     /// Waits until `end`, or until the user stops. Returns `false` if the user stops.
     ///
     /// # Errors
-    /// Returns an error if the keys of the user cannot be read.
+    /// Returns an error if the keyboard cannot be read.
     fn wait(&mut self, end: Instant) -> io::Result<bool>;
 }
 

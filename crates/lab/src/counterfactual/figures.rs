@@ -29,7 +29,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Returns the outcomes of the calls that `observer` observed until `end`.
+    /// Returns the outcomes of the calls that `observer` observed until `end`. `deadline` is the
+    /// maximum set-up delay of a call that counts as set up in time.
     pub fn of(observer: &Observer, deadline: Duration, end: Timestamp) -> Self {
         let judged: Vec<_> =
             observer.calls().iter().filter(|call| call.arrived + deadline <= end).collect();

@@ -16,8 +16,8 @@ pub struct Call {
     pub caller: SocketAddr,
     /// The proxy's address at which the call arrived.
     pub local: SocketAddr,
-    /// CSeq number of the call's latest INVITE. The number grows if the caller tries again with the
-    /// same Call-ID, for example with credentials after a 401.
+    /// CSeq number of the call's latest INVITE. The caller increments it for each further attempt
+    /// with the same Call-ID, for example with credentials after a 401.
     pub cseq: u32,
     /// Number of retransmissions of the call's INVITEs.
     pub repeated: u32,

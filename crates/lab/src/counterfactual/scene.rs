@@ -37,8 +37,8 @@ pub struct Scene {
     pub callees: Vec<SocketAddr>,
     /// Observed behaviours of callees, with the number of calls for each.
     pub behaviours: Vec<(Behaviour, usize)>,
-    /// Time from the INVITE that the proxy forwards to the callee's 2xx: the median of the observed
-    /// times, or 0 if none was observed.
+    /// Time after which the callees answer: the median of the observed times from the forwarded
+    /// INVITE to the 2xx, or 0 if no such time was observed.
     pub ring: Duration,
     /// True if the simulated callees send a 180. They do if at least half of the recorded calls
     /// with a final response of a callee rang.
@@ -113,7 +113,11 @@ impl fmt::Display for Scene {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         let calls: usize = self.crowds.iter().map(|crowd| crowd.moments.moments().len()).sum();
         writeln!(f, "calls arrive as recorded; everything else is simulated:")?;
-        writeln!(f, "  {calls} calls from {} addresses, by RFC 3261's timers", self.crowds.len())?;
+        writeln!(
+            f,
+            "  {calls} calls from {} addresses, with the timers of RFC 3261",
+            self.crowds.len()
+        )?;
         if let Some(patience) = self.patience {
             let patience = ms(patience);
             writeln!(f, "  callers give up after {patience:.1} ms, the median observed")?;
@@ -129,8 +133,10 @@ impl fmt::Display for Scene {
         for (behaviour, calls) in &self.behaviours {
             let share = 100.0 * *calls as f64 / total as f64;
             match behaviour {
-                Behaviour::Reject(status) => writeln!(f, "  or reject by {status}: {share:.1} %")?,
-                Behaviour::Ring => writeln!(f, "  or let it ring: {share:.1} %")?,
+                Behaviour::Reject(status) => {
+                    writeln!(f, "  they reject {share:.1} % of the calls with {status}")?;
+                }
+                Behaviour::Ring => writeln!(f, "  they do not answer {share:.1} % of the calls")?,
                 Behaviour::Answer | Behaviour::Silent => {}
             }
         }
@@ -141,7 +147,7 @@ impl fmt::Display for Scene {
         if self.left_out > 0 {
             writeln!(
                 f,
-                "  {} calls are left out, because a callee or the proxy began them",
+                "  {} calls are left out, because a callee or the proxy started them",
                 self.left_out
             )?;
         }
@@ -168,10 +174,11 @@ fn crowds(observer: &Observer, calls: &[&Call], end: Timestamp) -> Vec<Crowd> {
     by_address.into_iter().filter_map(crowd).collect()
 }
 
-/// Returns the behaviour of the callee of `call`, according to its final response, or `None` if
-/// that response does not show a behaviour. A 487 after a CANCEL is caused by the caller (RFC 3261
-/// §9.2). A 487 shows a callee that lets calls ring only if the call rang for at least `ring`, the
-/// time after which other callees answer.
+/// Returns the behaviour of the callee of `call`, or `None` if the call does not show it. The final
+/// response of the callee shows the behaviour, except for a 487 after a CANCEL, which the caller
+/// has caused (RFC 3261 §9.2). If such a call rang for at least `ring`, the time after which other
+/// callees answer, the behaviour is [`Behaviour::Ring`]. If it rang for a shorter time, the callee
+/// might have answered later.
 fn behaviour(call: &Call, ring: Duration) -> Option<Behaviour> {
     match call.answered? {
         (..300, _) => Some(Behaviour::Answer),
@@ -196,9 +203,10 @@ fn counted(behaviours: impl Iterator<Item = Behaviour>) -> Vec<(Behaviour, usize
     counts
 }
 
-/// Returns the median time after which callers cancel, or `None` if fewer than half of the callers
-/// would have cancelled. If a call got its final response, or was still open at `end`, its caller
-/// waited at least until then. The estimator of Kaplan and Meier (1958) takes this into account.
+/// Estimates the median time after which callers cancel. Returns `None` if too few callers
+/// cancelled to show the median. If a call got its final response, or was still open at `end`, its
+/// caller waited at least until then. The estimator of Kaplan and Meier (1958) takes this into
+/// account.
 fn patience(calls: &[&Call], end: Timestamp) -> Option<Duration> {
     let waited = |call: &&Call| {
         let decided = call.decided.map(|(_, at)| at);
@@ -311,7 +319,7 @@ mod tests {
         let mix = Mix::new(&[(Behaviour::Answer, 3.0), (Behaviour::Reject(486), 1.0)]).unwrap();
         assert_eq!(scene.mix(), mix);
         assert_eq!(scene.patience, None);
-        assert!(scene.to_string().contains("or reject by 486: 25.0 %"), "{scene}");
+        assert!(scene.to_string().contains("they reject 25.0 % of the calls with 486"), "{scene}");
         assert_eq!(scene.callees, [CALLEE.parse().unwrap()]);
     }
 
@@ -350,7 +358,7 @@ mod tests {
         // The wait of 50 ms is the shortest of five, so four of five callers wait longer. Of the
         // remaining two, one waits longer than 300 ms.
         assert_eq!(scene.patience, Some(Duration::from_millis(300)));
-        assert!(scene.to_string().contains("or let it ring: 50.0 %"), "{scene}");
+        assert!(scene.to_string().contains("they do not answer 50.0 % of the calls"), "{scene}");
         // There was no CANCEL, so the callee chose to send the 487.
         let rejected = self::scene(&call(0, 487, 10, 0), 5000).unwrap();
         assert_eq!(rejected.behaviours, [(Behaviour::Reject(487), 1)]);

@@ -42,10 +42,9 @@ unit_enum! {
     /// One of the two servers that are compared, in the order of display from left to right.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Side {
-        /// A server without overload control, like the servers in the papers and most current
-        /// servers.
+        /// A server without overload control, and with one queue for all messages.
         Unprotected = "unprotected",
-        /// A server with overload control, as Tidegate should be configured.
+        /// A server with the default overload control of Tidegate.
         Protected = "protected",
     }
 }
@@ -127,8 +126,8 @@ impl Plan {
         (self.load + DEADLINE) * phases + self.pause * (phases - 1)
     }
 
-    /// Returns the start of the load numbered `phase` from 0, relative to the start of the first
-    /// load.
+    /// Returns the time from the start of the first load to the start of the load with index
+    /// `phase`.
     pub(crate) fn start_of(&self, phase: usize) -> Duration {
         (self.load + DEADLINE + self.pause) * phase as u32
     }

@@ -59,7 +59,8 @@ impl Stage {
         Ok(summarise(MULTIPLES[phase], plan, &callers.finish()?))
     }
 
-    /// Reads the counts of the server and of its callers, and adds them to `seen`.
+    /// Reads the counts of the server and of its callers, and adds them to `seen` with the time
+    /// `at`, which is relative to the start of the first load.
     pub(super) fn look(&self, at: Duration, seen: &mut Seen) -> io::Result<()> {
         let status = self.tidegate.status()?;
         let callers = self.callers.as_ref().map(Callers::reading);

@@ -27,9 +27,9 @@ pub(crate) struct Story {
 /// The current part of a demonstration: a load or a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// The load at this index of [`MULTIPLES`] is offered.
+    /// A load, as an index of [`MULTIPLES`].
     Load(usize),
-    /// The pause after the load at this index of [`MULTIPLES`].
+    /// The pause after a load, with the load's index of [`MULTIPLES`].
     Pause(usize),
 }
 
@@ -170,10 +170,10 @@ impl Story {
             return "Pause: no calls are offered, and the queues drain.".to_owned();
         }
         match MULTIPLES[phase] {
-            m if m < 1.0 => "Below capacity: both complete every call.".to_owned(),
+            m if m < 1.0 => "Below capacity: both servers set up every call.".to_owned(),
             m if m <= 1.0 => "At capacity: each fluctuation leaves a queue behind.".to_owned(),
             m => format!(
-                "{m} x capacity: waiting callers repeat, so all wait longer; or some are rejected."
+                "{m} x capacity: waiting callers repeat INVITEs. Rejecting some keeps waits short."
             ),
         }
     }

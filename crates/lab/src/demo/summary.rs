@@ -74,11 +74,11 @@ impl Summary {
         for phase in self.unprotected.iter().chain(&self.protected) {
             let load = phase.multiple;
             if let Some(why) = &phase.too_slow {
-                doubts.push(format!("At {load} x the generator did not keep up: {why}."));
+                doubts.push(format!("At {load} x capacity the generator did not keep up: {why}."));
             }
             if phase.generator_drops > 0 {
                 let drops = phase.generator_drops;
-                doubts.push(format!("At {load} x the generator lost {drops} datagrams."));
+                doubts.push(format!("At {load} x capacity the generator lost {drops} datagrams."));
             }
         }
         doubts
@@ -115,8 +115,9 @@ impl Summary {
 /// Width of a bar for the capacity, in columns. The longest bar is 1.2 times as wide.
 const BAR: usize = 24;
 
-/// Returns a bar for a goodput of `part` of the capacity, in eighths of a column. If the bar is not
-/// longer than the greatest possible goodput, `bound`, a character after the bar marks `bound`.
+/// Returns a bar whose length shows a goodput. The length is exact to an eighth of a column. `part`
+/// is the goodput, and `bound` is the greatest possible goodput, both as parts of the capacity. A
+/// character marks `bound`, unless the bar covers its place.
 fn bar(part: f64, bound: f64) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (part.clamp(0.0, 1.2) * BAR as f64 * 8.0).round() as usize;
@@ -175,7 +176,7 @@ impl fmt::Display for Summary {
         writeln!(
             f,
             "\n  goodput: calls set up within 500 ms; bound: goodput as a part of the greatest \
-             possible;\n  p50, p99: set-up delay of the calls that were set up; repeated: INVITEs \
+             possible goodput;\n  p50, p99: set-up delay of the calls that were set up; repeated: INVITEs \
              retransmitted per INVITE first sent.\n  seed {}",
             self.seed
         )
@@ -225,8 +226,8 @@ mod tests {
         assert_eq!(
             summary.doubts(),
             [
-                "At 5 x the generator lost 5 datagrams.",
-                "At 1 x the generator did not keep up: late."
+                "At 5 x capacity the generator lost 5 datagrams.",
+                "At 1 x capacity the generator did not keep up: late."
             ]
         );
     }

@@ -19,8 +19,8 @@ const HEIGHT_MIN: u16 = 24;
 /// The largest value on the vertical axis of the charts, as a multiple of the capacity.
 const TOP: f64 = 1.25;
 
-/// Returns the colour for a side of the demonstration, from the palette of Okabe and Ito, which
-/// colour-blind people can distinguish.
+/// Returns the colour for a side of the demonstration. Colour-blind people can distinguish the
+/// colours, which are from the palette of Okabe and Ito.
 const fn colour(side: Side) -> Color {
     match side {
         Side::Unprotected => Color::Rgb(213, 94, 0),
@@ -51,7 +51,7 @@ pub(super) fn draw(story: &Story, frame: &mut Frame<'_>) {
         draw_side(story, side, frame, *column);
     }
     let comment = Line::from(format!(" {}", story.comment()));
-    let keys = Line::styled(" q ends it", QUIET);
+    let keys = Line::styled(" q: end the demonstration", QUIET);
     frame.render_widget(Paragraph::new(vec![comment, keys]), foot);
 }
 
@@ -158,7 +158,7 @@ fn draw_chart(story: &Story, side: Side, frame: &mut Frame<'_>, area: Rect) {
     sets.push(line(&shown.goodput, Style::new().fg(colour(side))));
     let chart = Chart::new(sets).x_axis(Axis::default().bounds([0.0, end]).style(QUIET)).y_axis(
         Axis::default()
-            .title(Span::styled("goodput ÷ capacity, and its bound", QUIET))
+            .title(Span::styled("goodput ÷ capacity, and the bound", QUIET))
             .bounds([0.0, TOP])
             .style(QUIET)
             .labels(["0", "", "0.5", "", "1", ""].map(|label| Span::styled(label, QUIET))),
@@ -178,8 +178,8 @@ fn draw_chart(story: &Story, side: Side, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-/// Returns one line for each load so far: the greatest possible goodput from the start to the end
-/// of the load.
+/// Returns a line of the chart for each load so far. The line shows the greatest possible goodput
+/// from the start to the end of the load.
 fn bounds(story: &Story) -> Vec<[(f64, f64); 2]> {
     let phases = 0..=story.phase();
     let begin = |phase| story.plan.start_of(phase).as_secs_f64();
