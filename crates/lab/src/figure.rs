@@ -82,11 +82,12 @@ pub struct Line {
 /// The style of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stroke {
-    /// A measured curve: a full line, a mark at each point and a band from minimum to maximum.
+    /// A measured curve: a solid line. A highlighted curve also has a mark at each point and a band
+    /// from minimum to maximum.
     Measured,
-    /// A second curve with the same name as another curve in the panel, for values that were
-    /// measured in another way. It is dashed and has the colour of the other curve, hollow marks
-    /// and no label.
+    /// The second of two curves with the same name in a panel, for values that were measured in
+    /// another way. It is dashed and has the colour of the first curve, but no label. If it is
+    /// highlighted, its marks are hollow.
     Beside,
     /// A calculated curve: dashed and grey, without marks.
     Reference,
@@ -133,7 +134,7 @@ impl Axis {
     }
 
     /// Returns a logarithmic axis between two powers of `base`, with a tick at each power. `text`
-    /// returns the label of the tick.
+    /// returns the label of a tick for its exponent.
     pub(crate) fn powers(
         label: &str,
         base: f64,
@@ -167,7 +168,8 @@ fn nice_step(step: f64) -> f64 {
 }
 
 impl Figure {
-    /// Creates a figure whose curves get colours in the order in which they appear.
+    /// Creates a figure. Its curves get colours in the order in which they appear, until no colour
+    /// is left.
     pub fn new(title: String, note: String, panels: Vec<Panel>) -> Self {
         let lines = panels.iter().flat_map(|panel| &panel.lines);
         let measured = lines.filter(|line| line.stroke != Stroke::Reference);
@@ -183,7 +185,8 @@ impl Figure {
 
     /// Returns the figure as a PNG image, with two pixels for each unit of the SVG.
     pub fn png(&self) -> Vec<u8> {
-        /// The fonts in the program, and no others, so that the image is the same on every machine.
+        /// The fonts that are built into the program. No other fonts are used, so the image is the
+        /// same on every machine.
         static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
             let mut fonts = usvg::fontdb::Database::new();
             fonts.load_font_data(include_bytes!("figure/font/DejaVuSans.ttf").to_vec());
@@ -199,8 +202,8 @@ impl Figure {
         image.encode_png().expect("a vector takes everything")
     }
 
-    /// Writes the figure to two files in `folder`, which are called `name` with the ending `.svg`
-    /// or `.png`.
+    /// Writes the figure to two files in `folder`: `name` with the ending `.svg`, and `name` with
+    /// the ending `.png`.
     ///
     /// # Errors
     /// Returns an error when a file cannot be written.

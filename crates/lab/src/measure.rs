@@ -56,9 +56,10 @@ fn empty_ns(times: usize, batch: impl FnMut() -> Result<f64, String>) -> Result<
     Ok(Spread::of(empty?).map_or(0.0, |all| all.median))
 }
 
-/// Implements the functions of a `Core` that only pass an input to an inner core, through a
-/// function of `self`. The macro does not implement `offer`, `serve` and `on_load`. If `Core` gets
-/// a new input, add it to this macro.
+/// Implements the functions of `Core` that take an input, for a type that contains an inner core.
+/// Each function calls `$self.$pass` with the time and a closure that gives the input to the inner
+/// core. The macro does not implement `offer`, `serve` and `on_load`. If `Core` gets a new input,
+/// add it to this macro.
 macro_rules! pass_inputs {
     ($self:ident.$pass:ident) => {
         $crate::measure::pass_inputs! {

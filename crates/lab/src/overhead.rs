@@ -42,7 +42,8 @@ pub struct Overhead {
 /// Makes the measurements of [`packets`], [`readings`] and [`droppers`].
 ///
 /// # Errors
-/// Returns an error when a server does not pass the calls, or when a thread cannot be created.
+/// Returns an error when a server rejects or loses messages of calls, or when a thread cannot be
+/// created.
 pub fn measure(parameters: &Parameters) -> Result<Overhead, String> {
     Ok(Overhead {
         machine: Machine::this(),

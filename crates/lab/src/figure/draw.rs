@@ -133,8 +133,8 @@ fn width(text: &str, size: f64, bold: bool) -> f64 {
     text.chars().count() as f64 * size * LETTER * if bold { 1.08 } else { 1.0 }
 }
 
-/// Breaks `text` into the fewest lines no wider than `room`, at least one. A word that is wider
-/// than `room` is not broken.
+/// Breaks `text` into as few lines as possible, but at least one. No line is wider than `room`,
+/// unless a single word is wider.
 fn broken(text: &str, room: f64, size: f64, bold: bool) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -10,8 +10,8 @@ pub(crate) type Colour = (u8, u8, u8);
 pub const DANGER: Colour = (213, 94, 0);
 
 /// The colours of all other highlighted curves. People with any kind of colour blindness can
-/// distinguish these colours (Okabe and Ito, "Color Universal Design", 2008; the last colour is a
-/// yellow dark enough for a line).
+/// distinguish these colours (Okabe and Ito, "Color Universal Design", 2008). The last colour is a
+/// darker yellow than in that paper, because a light line is hard to see.
 pub(crate) const COLOURS: [Colour; MAX - 1] = [
     (0, 114, 178),
     (0, 158, 115),

@@ -35,8 +35,8 @@ pub struct Facet {
 }
 
 /// Returns the figure of goodput as a fraction of the capacity. The figure also shows the greatest
-/// possible goodput, which `bound` returns for the index of a facet and an offered load as a
-/// multiple of the capacity.
+/// possible goodput. `bound` returns this goodput from two arguments: the index of a facet, and an
+/// offered load as a multiple of the capacity.
 pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(usize, f64) -> f64) -> Figure {
     let loads = loads(facets);
     let top = highest(facets).max(1.0) * 1.03;

@@ -14,7 +14,8 @@ use super::{empty_ns, thread_ns};
 /// Time between the arrivals of two messages, as the server under test sees it: 50,000 messages/s.
 const STEP: Duration = Duration::from_micros(20);
 
-/// Number of empty batches whose median CPU time is taken as the time to read the clock.
+/// Number of batches without messages whose median CPU time is subtracted from the time of each
+/// batch.
 const EMPTY: usize = 201;
 
 /// A server that is measured without sockets.
@@ -82,9 +83,9 @@ impl Way for Alone {
 }
 
 /// Two servers that get the same messages: one rejects them and is measured, the other admits them.
-/// Callers and back ends continue the calls with the responses of the admitting server. With those
-/// of the rejecting server, no call would go on after its INVITE, so only INVITEs could be
-/// rejected.
+/// Callers and back ends continue the calls with what the admitting server sends. If they used only
+/// what the rejecting server sends, each call would end with its INVITE, and the rejection of later
+/// messages could not be measured.
 pub(crate) struct Diverted<W> {
     pub rejecting: W,
     pub admitting: Alone,

@@ -3,8 +3,8 @@
 //!
 //! The server's thread is held while a batch of messages arrives, so the whole batch waits in the
 //! receive buffer, as it would at an overloaded server. Then the thread is released until it has
-//! handled the batch. The cost of the batch is the CPU time of the thread from its release on,
-//! minus the CPU time for an empty batch.
+//! handled the batch. The cost of the batch is the CPU time that the thread uses after its release,
+//! minus the CPU time for a batch without messages.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,7 +27,8 @@ const HOLD: &[u8] = b"\r\n\r\n";
 /// Time limit for a batch. If a batch takes longer, datagrams were lost or the server has ended.
 const BATCH_MAX: Duration = Duration::from_secs(5);
 
-/// Number of empty batches whose median CPU time is subtracted from the time of each batch.
+/// Number of batches without messages whose median CPU time is subtracted from the time of each
+/// batch.
 const EMPTY: usize = 21;
 
 /// A command to a server whose thread is held.

@@ -46,7 +46,8 @@ impl Parties {
         self.write(&Request { body, ..self.request(method, call, self.uri(good)) })
     }
 
-    /// Returns the CANCEL of the INVITE of `call` (RFC 3261 §9.1: the same branch, number and URI).
+    /// Returns the CANCEL of the INVITE of `call` (RFC 3261 §9.1: the same branch, CSeq number and
+    /// URI).
     pub fn cancel(&self, call: u64) -> Vec<u8> {
         self.write(&self.request("CANCEL", call, self.uri(true)))
     }

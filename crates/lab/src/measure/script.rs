@@ -6,7 +6,7 @@ use tidegate_world::unit_enum;
 use super::messages::Parties;
 
 unit_enum! {
-    /// A kind of message, with its name in tables that people read.
+    /// A kind of message. Tables use these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Kind {
@@ -105,8 +105,9 @@ impl Script {
         Self { parties, batch, calls: 0, timed: Vec::new() }
     }
 
-    /// Passes to the server one batch of each kind of message, batches of messages that it cannot
-    /// forward, and the ACKs of the calls that it rejected with 503.
+    /// Passes three sorts of messages to the server: one batch of each kind of message, batches of
+    /// messages that the server cannot forward, and the ACKs of the calls that it rejected with
+    /// 503.
     pub fn play(&mut self, way: &mut impl Way) -> Result<Vec<Timed>, String> {
         self.calls(way)?;
         self.cancelled(way)?;
@@ -246,7 +247,9 @@ impl Script {
         let packets: Vec<Vec<u8>> = packets.map(<[u8]>::to_vec).collect();
         match packets.len() == self.batch {
             true => Ok(packets),
-            false => Err(format!("{} {what}, not {}", packets.len(), self.batch)),
+            false => {
+                Err(format!("{} {what}, but the batch has {} messages", packets.len(), self.batch))
+            }
         }
     }
 }

@@ -20,8 +20,7 @@ const REST: Duration = Duration::from_secs(64);
 /// Number of sockets whose state is read: those of one UDP listener of a shard.
 const SOCKETS: usize = 4;
 
-/// An overload-control law with its parameters. The law measures the load after a number of
-/// messages.
+/// An overload-control law with its parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Law {
     /// The name of the law, as in `law = …`.
@@ -120,9 +119,10 @@ impl Subject {
         while self.poll_transmit().is_some() {}
     }
 
-    /// Brings the law into the intended state. Eight times, 2 s of the core's time pass and a
-    /// processor load is reported to the core. The law measures the load each second, whatever the
-    /// number of messages. Each time the core gets a keep-alive, which no server answers.
+    /// Brings the law into the intended state. Repeats three steps eight times: lets 2 s of the
+    /// core's time pass, reports a processor load to the core, and gives the core a keep-alive, to
+    /// which it sends no response. In each repetition the law measures the load, because it measures
+    /// at least once a second.
     fn settle(&mut self, parties: &Parties, pool: &Pool) {
         for _ in 0..8 {
             let now = self.last + Duration::from_secs(2);

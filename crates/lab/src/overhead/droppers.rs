@@ -10,7 +10,7 @@
 //!   distance between two admitted requests is ⌊1/f⌋ or ⌈1/f⌉.
 //! - For the random throttle, the standard deviation is √(n·f·(1−f)). A run of rejections is longer
 //!   than j with the probability (1−f)^j. So the mean length of a run is 1/f, and the expected
-//!   length of the longest of R runs is Σ 1 − (1 − (1−f)^j)^R.
+//!   length of the longest of R runs is the sum of 1 − (1 − (1−f)^j)^R over all j ≥ 0.
 
 use serde::Serialize;
 use tidegate_control::{Allowance, Throttle, ThrottleKind};
@@ -83,7 +83,7 @@ fn row(parameters: &Parameters, kind: ThrottleKind, fraction: f64) -> Row {
     }
 }
 
-/// The decisions of a throttle, one after the other.
+/// Counts of the decisions of a throttle, which are recorded one after the other.
 #[derive(Default)]
 struct Seen {
     pieces: u32,

@@ -5,9 +5,9 @@
 //! under the law. Each pair of batches gives one difference, so changes of the machine's speed
 //! affect both servers in the same way. Only the core is timed, as in [`costs`](crate::costs).
 //!
-//! The papers' server reads the load of the processor at each measurement. In Tidegate the driver
-//! reads the load every 2 ms, under any law. Both cases are measured: in [`Reading::AtMeasurement`]
-//! the law reads the load itself, and in [`Reading::ByDriver`] the driver reads it.
+//! The server of paper 000 reads the load of the processor at each measurement. In Tidegate the
+//! driver reads the load every 2 ms, under any law. Both cases are measured:
+//! [`Reading::AtMeasurement`] and [`Reading::ByDriver`].
 
 use serde::Serialize;
 use tidegate_proxy::Mode;
@@ -25,8 +25,8 @@ pub const EVERY: [u32; 8] = [1, 10, 100, 125, 250, 375, 500, 1000];
 /// Number of messages between two readings of the load by the driver: 2 ms at 50,000 messages/s.
 const READ_EVERY: u32 = 100;
 
-/// The laws of paper 000, with the parameters that make them admit everything. Without its
-/// parameter, `aro` would treat complete acceptance as an overload.
+/// The laws of paper 000, with the parameters that make them admit everything. With its default
+/// `alpha_targ`, `aro` would treat complete acceptance as an overload.
 const LAWS: [(&str, &str); 3] = [("occupancy", ""), ("aro", "alpha_targ = 1"), ("sired", "")];
 
 /// The parameters of [`measure`].
@@ -41,8 +41,8 @@ pub struct Parameters {
 }
 
 unit_enum! {
-    /// The times at which the load of the processor and of the sockets is read, with their names in
-    /// reports.
+    /// The times at which the load of the processor and of the sockets is read. Reports use these
+    /// names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Reading {
@@ -106,7 +106,7 @@ impl Bench {
 /// Measures the CPU time of a message under every law and without a law.
 ///
 /// # Errors
-/// Returns an error when a server does not pass the calls.
+/// Returns an error when a server rejects or loses messages of calls.
 pub fn measure(parameters: &Parameters) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for reading in Reading::ALL {

@@ -20,13 +20,14 @@ fn measuring(overhead: &Overhead) -> Figure {
     let panel = |reading: Reading| Panel {
         title: format!("read {}", reading.name()),
         x: Axis::powers("messages from one measurement to the next", 10.0, 0..=3, power),
-        y: Axis::linear("CPU time of a message more than without control, %", highest),
+        y: Axis::linear("additional CPU time of a message, %", highest),
         lines: lines_of(rows, reading),
     };
     Figure::new(
-        "What measuring costs".to_owned(),
+        "The cost of load measurements".to_owned(),
         format!(
-            "Medians of pairs of batches of calls, core alone, all admitted · {}",
+            "Compared with a server without overload control · the core alone, without sockets · \
+             all messages admitted · medians · {}",
             overhead.machine.processor
         ),
         Reading::ALL.map(panel).to_vec(),
@@ -64,7 +65,7 @@ fn occupancy(readings: &readings::Readings) -> Figure {
         lines: clocks.iter().map(line).collect(),
     };
     Figure::new(
-        "What a clock shows of the occupancy".to_owned(),
+        "The error of the occupancy by the resolution of the clock".to_owned(),
         format!(
             "A thread that serves packets for {:.0} % of the time: {} of them in {:.1} s",
             readings.occupancy * 100.0,
@@ -97,11 +98,11 @@ fn both(rows: &[droppers::Row]) -> Figure {
         }
     };
     Figure::new(
-        "Two ways to select what is rejected".to_owned(),
-        "Full lines: measured · dashed: by the formulas".to_owned(),
+        "The accuracy of two throttles".to_owned(),
+        "Solid lines: measured · dashed lines: by the formulas".to_owned(),
         vec![
-            panel("deviation", "of the number admitted of 100 in a row", |row| row.deviation),
-            panel("longest run", "rejected between two that are admitted", |row| row.run_longest),
+            panel("standard deviation", "of the admitted requests among 100", |row| row.deviation),
+            panel("longest run", "rejections between two admissions", |row| row.run_longest),
         ],
     )
 }

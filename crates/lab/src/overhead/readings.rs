@@ -1,12 +1,12 @@
 //! Measures the error of the occupancy that a law sees, for each window and each resolution of the
 //! clock.
 //!
-//! A thread serves packets that come by a Poisson process, each for the same CPU time. At the end
-//! of every packet, the wall clock and the thread's CPU clock are read, to the ns. The readings of
-//! a coarse clock are derived from these. Such a clock counts CPU time in whole jiffies, like
-//! /proc/PID/stat, which the server of paper 000 used. The law computes the occupancy over a window
-//! of its last `k` measurements, with `measure` packets between two of them. So the window has (`k`
-//! − 1) · `measure` packets (paper 000 §4.1.1).
+//! A thread serves packets that arrive by a Poisson process. Each packet takes the same CPU time.
+//! At the end of every packet, the wall clock and the thread's CPU clock are read in ns. The
+//! readings of a coarse clock are derived from these readings. Such a clock counts CPU time in
+//! whole jiffies, like /proc/PID/stat, which the server of paper 000 used. The law computes the
+//! occupancy over a window of its last `k` measurements, with `measure` packets between two of
+//! them. So the window has (`k` − 1) · `measure` packets (paper 000 §4.1.1).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ use tidegate_world::{Purpose, Seed};
 use crate::measure::thread_ns;
 
 /// CPU time of a packet. With [`INTERVAL`] as the mean interval between packets, the occupancy is
-/// 0.7 at 3,333 packets/s. A clock in jiffies of 10 ms counts either nothing or a whole jiffy in
-/// one interval. So the reading is 0 or 3,333 %.
+/// 0.7 at 3,333 packets/s. In a mean interval, a clock with jiffies of 10 ms counts either nothing
+/// or a whole jiffy. So the occupancy that this clock shows is 0 or 3,333 %.
 const PACKET: Duration = Duration::from_micros(210);
 const INTERVAL: Duration = Duration::from_micros(300);
 
@@ -26,14 +26,14 @@ const INTERVAL: Duration = Duration::from_micros(300);
 /// with 250 jiffies a second, and an exact clock.
 const GRAINS: [(&str, u64); 3] = [("10 ms", 10_000_000), ("4 ms", 4_000_000), ("1 ns", 1)];
 
-/// The values of `k` and `measure` for each window, from the first attempt in paper 000 to the
-/// experiments in it.
+/// The values of `k` and `measure` for each window. The first pair is that of the first attempt in
+/// paper 000, and the last pair is that of the experiments in the paper.
 const WINDOWS: [(usize, usize); 6] = [(2, 1), (2, 10), (2, 125), (25, 1), (25, 10), (25, 125)];
 
 /// The parameters of [`measure`].
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// Number of packets.
+    /// Number of packets that the thread serves.
     pub packets: u32,
     /// Seed of the packets' arrivals.
     pub seed: u64,
@@ -47,7 +47,7 @@ pub struct Readings {
     /// The intended occupancy: the CPU time of a packet divided by the mean interval between
     /// packets.
     pub intended: f64,
-    /// Number of packets.
+    /// Number of packets that the thread served.
     pub packets: usize,
     /// Duration of the measurement, in seconds.
     pub seconds: f64,
@@ -141,8 +141,8 @@ fn of(moments: &[Moment]) -> Readings {
     }
 }
 
-/// Returns the occupancy at each measurement (paper 000 §3.1, equation 1) by a clock that counts
-/// CPU time in units of `grain` ns.
+/// Returns the occupancy at each measurement (paper 000 §3.1, equation 1), according to a clock
+/// that counts CPU time in units of `grain` ns.
 fn readings(moments: &[Moment], grain: u64, k: usize, measure: usize) -> Vec<f64> {
     let window = (k - 1) * measure;
     let ends = (window..moments.len()).step_by(measure);

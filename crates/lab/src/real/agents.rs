@@ -13,8 +13,8 @@ use super::core_thread::{CoreThread, Done, Socket};
 use super::watched::Watched;
 use crate::timeline::CallersReading;
 
-/// Time by which the driver may handle a datagram late. One wake of the driver then serves several
-/// datagrams.
+/// Maximum delay with which the driver may handle a datagram. Because of this delay, one wake of
+/// the driver serves several datagrams.
 const SLACK: Duration = Duration::from_micros(200);
 
 /// Returns the limits of a driver whose socket represents many callers or answerers.
@@ -25,7 +25,7 @@ fn limits() -> Limits {
 /// A group of callers that share one loopback address.
 pub struct Callers {
     thread: CoreThread<CallerStats>,
-    /// The counts after the latest input. The thread of the callers writes them.
+    /// The counts after the latest input of the callers. The callers' thread writes them.
     reading: Arc<Mutex<CallersReading>>,
 }
 

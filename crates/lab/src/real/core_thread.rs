@@ -62,9 +62,9 @@ pub(crate) struct CoreThread<S> {
 }
 
 impl<S: Send + 'static> CoreThread<S> {
-    /// Starts a thread that drives the core that `make` returns, within `limits`. When the thread
-    /// is stopped, it ends at once, without draining the core. `stats` then returns the counts of
-    /// the core.
+    /// Starts a thread that drives the core that `make` returns. `limits` are the limits of the
+    /// driver. When the thread is stopped, it ends at once, without draining the core. `stats` then
+    /// returns the counts of the core.
     pub(crate) fn start<C: Core>(
         name: &str,
         socket: Socket,

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// Shortest interval over which the use of a core is computed. The kernel updates the CPU time of a
-/// running thread only at each tick, which is an error of up to 10 ms.
+/// Shortest interval over which the use of a processor core is computed. The kernel updates the CPU
+/// time of a running thread only at each tick, so the time that is read may be up to 10 ms too low.
 const PART_MIN: Duration = Duration::from_secs(1);
 
 /// Returns the CPU time of the thread whose folder in `/proc` is `task`, read from `schedstat`.
@@ -19,8 +19,8 @@ pub(super) fn of_thread(task: &Path) -> io::Result<Duration> {
     Ok(Duration::from_nanos(ns.unwrap_or(0)))
 }
 
-/// The largest fraction of a core that one of several threads used in any interval of a run. The
-/// mean over the whole run would be too low, because a run begins and ends without load.
+/// The largest fraction of a processor core that one of several threads used in any interval of a
+/// run. The mean over the whole run would be too low, because a run begins and ends without load.
 #[derive(Clone, Debug, Default)]
 pub struct Busiest {
     /// Start of the current interval, and the CPU time of each thread at that time.
@@ -29,7 +29,8 @@ pub struct Busiest {
 }
 
 impl Busiest {
-    /// Records the CPU time that each thread has used until the time `at`.
+    /// Records the CPU time that each thread has used until the time `at`. Does nothing if
+    /// the current interval is shorter than [`PART_MIN`].
     pub fn record(&mut self, at: Duration, cpu: Vec<Duration>) {
         if let Some((since, before)) = &self.since {
             let part = at.saturating_sub(*since);
@@ -43,7 +44,7 @@ impl Busiest {
         self.since = Some((at, cpu));
     }
 
-    /// Returns the largest fraction of a core that a thread used in an interval, 0 to 1.
+    /// Returns the largest fraction of a processor core that a thread used in an interval, 0 to 1.
     pub fn load(&self) -> f64 {
         self.load
     }

@@ -117,8 +117,9 @@ impl Tidegate {
         serde_json::from_str(&text).map_err(io::Error::other)
     }
 
-    /// Returns the CPU time of the running threads of the process, exact to the ns. The value is
-    /// read from the `schedstat` of each thread in `/proc/PID/task`.
+    /// Returns the CPU time that the existing threads of the process have used. The value is read
+    /// from the `schedstat` of each thread in `/proc/PID/task`, in ns. The kernel updates the value
+    /// of a running thread only at each tick.
     ///
     /// # Errors
     /// Returns an error when the process has ended.

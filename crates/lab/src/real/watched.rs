@@ -1,16 +1,18 @@
-//! Wraps an agent, for threads that read its state while it works.
+//! Wraps an agent, so that other threads can read its state while it works.
 
 use tidegate_world::{Core, Failure, Received, Timestamp, delegate};
 
-/// A core with a callback, which sees the core at the start and after each input.
+/// A core with a callback. The callback gets the core at the start, and after each packet, failed
+/// delivery and timer.
 pub struct Watched<C, F> {
     core: C,
     look: F,
 }
 
 impl<C: Core, F: FnMut(&C)> Watched<C, F> {
-    /// Calls `look` at once, and then after each packet, each failed delivery and each timer. The
-    /// first call matters for an agent that gets no packet and sets no timer.
+    /// Wraps `core`, and calls `look` at once. The wrapped core calls `look` again after each
+    /// packet, each failed delivery and each timer. The first call of `look` matters for an agent
+    /// that gets no packet and sets no timer.
     pub fn new(core: C, mut look: F) -> Self {
         look(&core);
         Self { core, look }
