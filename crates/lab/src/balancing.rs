@@ -18,7 +18,7 @@ pub struct Balancing {
     /// no limit.
     pub cps_max: Vec<f64>,
     /// The limits that the server learns for each target: a rate (learned from rejections), a
-    /// maximum number of unanswered requests (learned from delay), or none.
+    /// maximum number of requests without a response (learned from delay), both, or none.
     pub learning: Learning,
 }
 
@@ -53,8 +53,7 @@ impl Balancing {
         calls_max.into_iter().chain(cps_max).collect()
     }
 
-    /// Returns a text that contains all load-balancing settings. Different settings have different
-    /// texts.
+    /// Returns a text with all load-balancing settings. Different settings have different texts.
     pub fn inputs(&self) -> String {
         let mut inputs = self.pool_toml();
         // The lists are written in full, because the limits of the existing targets do not show the

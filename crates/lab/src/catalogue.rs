@@ -33,8 +33,8 @@ pub struct Content {
     pub parameter_sets: usize,
     /// Number of runs of all parameter sets together.
     pub runs: usize,
-    /// Total duration of all runs on real sockets, one after another, without the time to start
-    /// them.
+    /// Total duration of all runs on real sockets, one after another. It does not include the time
+    /// to start the runs.
     pub real: Duration,
     /// Estimated CPU time to simulate all runs.
     pub simulated: Duration,
@@ -76,7 +76,7 @@ fn content(scenario: Scenario) -> Content {
 /// Formats the entries as readable text. The durations assume that `jobs` runs take place at the
 /// same time.
 pub fn text(entries: &[Entry], jobs: usize) -> String {
-    let header = ["scenario", "points", "runs", "simulated", "on real sockets", "title"];
+    let header = ["scenario", "parameter sets", "runs", "simulated", "on real sockets", "title"];
     let row = |content: &Content| {
         vec![
             content.name.clone(),
@@ -91,7 +91,8 @@ pub fn text(entries: &[Entry], jobs: usize) -> String {
     let mut text = plain_table(&header, contents.map(row), 1..=4, 2);
     for entry in entries {
         if let Err(wrong) = &entry.content {
-            text += &format!("\n{} is no scenario:\n{}\n", entry.path.display(), wrong.trim_end());
+            text +=
+                &format!("\n{} is not a scenario:\n{}\n", entry.path.display(), wrong.trim_end());
         }
     }
     text
@@ -116,7 +117,7 @@ pub fn json(entries: &[Entry]) -> Value {
     entries.iter().map(entry).collect()
 }
 
-/// Formats a time, such as `12 min`.
+/// Formats a time with a unit, such as `12 min`. The number is rounded up.
 fn words(time: Duration) -> String {
     match time.as_secs_f64().ceil() as u64 {
         seconds @ 0..100 => format!("{seconds} s"),
@@ -173,7 +174,7 @@ mod tests {
         let (_folder, entries) = listed();
         let wrong = entries[0].content.as_ref().unwrap_err();
         assert!(wrong.contains("broken.toml:1"), "{wrong}");
-        assert!(text(&entries, 1).contains("broken.toml is no scenario:\n"));
+        assert!(text(&entries, 1).contains("broken.toml is not a scenario:\n"));
         assert!(json(&entries)[0]["error"].as_str().unwrap().contains("title"));
         assert!(scenarios(Path::new("/nonexistent")).is_err());
     }

@@ -42,8 +42,8 @@ impl Disturbance {
     pub const NONE: Self =
         Self { costs: Spread::Constant, dearer: None, stolen: None, misread: 1.0 };
 
-    /// Returns `settings`, the settings of the server numbered `element`, changed by the
-    /// disturbance.
+    /// Returns `settings` with the changes of the disturbance. They are the settings of the server
+    /// numbered `element`.
     pub fn on(&self, settings: &HostSettings, seed: Seed, element: u32) -> HostSettings {
         let distribution = match self.costs {
             Spread::Constant => None,

@@ -24,8 +24,8 @@ use crate::{export, plots, repetitions, shares};
 pub struct Experiment {
     /// One row for each parameter set.
     pub rows: Vec<Row>,
-    /// The verdicts on the expectations of the scenario, and on repetitions of a run that do not
-    /// differ.
+    /// The verdicts on the expectations of the scenario, and a failed verdict for each parameter
+    /// set whose repetitions all have the same outcome.
     pub verdicts: Vec<Verdict>,
     /// The runs that succeeded, with their outcomes.
     pub done: Vec<(RunSpec, Outcome)>,
@@ -122,8 +122,8 @@ impl Runner<'_> {
         Store::open(&self.folder.join("points"), self.programs)
     }
 
-    /// Returns the results of `runs`, or `None` if some were not run because the experiment was
-    /// cancelled.
+    /// Returns the results of `runs`, or `None` if [`cancelled`](Self::cancelled) became true
+    /// before all of them were run.
     fn run(&self, runs: Vec<RunSpec>, store: &Store) -> Option<Vec<runs::Run>> {
         let count = runs.len();
         let results = runs::run(runs, store, self.world, self.jobs, self.observer, self.cancelled);

@@ -1,4 +1,4 @@
-//! Writes results for other programs: a CSV with a row for each run, and a JSON with everything.
+//! Formats results for other programs: CSV with a row for each run, and JSON with all results.
 
 use std::io;
 
@@ -73,7 +73,7 @@ fn or_empty(value: Option<f64>) -> String {
 /// Returns a CSV with a row for each run.
 ///
 /// # Errors
-/// Returns an error of the CSV writer. No error occurs, because the writer writes to memory.
+/// Returns an error if the CSV writer fails. It writes to memory, so it should not fail.
 pub fn csv(results: &[(&RunSpec, &Outcome)]) -> io::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let swept: Vec<&str> = results

@@ -20,8 +20,8 @@ use crate::figure::Figure;
 use crate::figure::highlight::Highlights;
 use crate::worlds::Kind;
 
-/// Maximum number of values over time in one report, which are about four megabytes. The report
-/// omits the values of further runs, and shows the number of runs omitted.
+/// Maximum number of values over time in one report. They take about four megabytes. The report
+/// omits the values of further runs, and shows the number of these runs.
 const VALUES_MAX: usize = 500_000;
 
 /// The results of one or several scenarios.
@@ -57,7 +57,7 @@ pub struct Experiment {
     pub name: String,
     /// Title of the scenario.
     pub title: String,
-    /// The sources of the results. Those in simulated time are first.
+    /// The sources of the results. Sources in simulated time come first.
     pub sources: Vec<Source>,
     /// The curves to highlight, if there are too many to highlight all.
     pub highlight: Vec<String>,
@@ -154,7 +154,7 @@ impl Source {
     }
 }
 
-/// Appends the name of the folder to each label that several sources share.
+/// Makes labels that several sources share unique, by appending the path of the source's folder.
 fn name_apart(sources: &mut [Source]) {
     let worlds: Vec<Kind> = sources.iter().map(|source| source.results.world).collect();
     for source in sources {

@@ -163,8 +163,8 @@ fn file(scenarios: &Path, setup: &Setup) -> PathBuf {
     scenarios.join(format!("{}.toml", setup.scenario))
 }
 
-/// Returns the keys of the scenario of `setup`, with the values that the set-up replaces. If
-/// `quick` is true, the values for the short form are replaced too.
+/// Returns the keys and values of the scenario of `setup`, after the changes of the set-up. If
+/// `quick` is true, the changes for the short form are made too.
 fn merged(scenarios: &Path, setup: &Setup, quick: bool) -> Result<toml::Table, String> {
     let path = file(scenarios, setup);
     let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
@@ -178,8 +178,8 @@ fn merged(scenarios: &Path, setup: &Setup, quick: bool) -> Result<toml::Table, S
     Ok(table)
 }
 
-/// Returns the scenario of `setup`, with the changes of the set-up. If `quick` is true, returns the
-/// short form of the scenario.
+/// Returns the scenario of `setup`, after the changes of the set-up and without the scenario's own
+/// expectations. If `quick` is true, returns the short form of the scenario.
 fn changed(scenarios: &Path, setup: &Setup, quick: bool) -> Result<Scenario, String> {
     let path = file(scenarios, setup);
     let table = merged(scenarios, setup, quick)?;
@@ -194,8 +194,8 @@ fn changed(scenarios: &Path, setup: &Setup, quick: bool) -> Result<Scenario, Str
     Ok(scenario)
 }
 
-/// Removes the variants and swept values that no element of `needs` names from `scenario`. If an
-/// element leaves a swept condition open, all values of the condition are kept.
+/// Removes from `scenario` the variants and swept values that no element of `needs` names. If an
+/// element names no value of a swept condition, all values of the condition are kept.
 fn restrict<'a>(scenario: &mut Scenario, needs: impl Iterator<Item = &'a Need> + Clone) {
     let named = |label: &str, name: &str| {
         needs.clone().any(|need| need.variant == label || need.variant == name)

@@ -162,7 +162,7 @@ fn scenarios_are_listed_with_the_errors_of_broken_ones() {
     let at = folder.path().to_str().unwrap();
     let listed = lab(&["list", "scenarios", "--dir", at]).assert().code(0);
     let out = text(&listed.get_output().stdout);
-    assert!(out.contains("Few calls") && out.contains("broken.toml is no scenario"), "{out}");
+    assert!(out.contains("Few calls") && out.contains("broken.toml is not a scenario"), "{out}");
     let listed = lab(&["list", "scenarios", "--dir", at, "--json"]).assert().code(0);
     let json: serde_json::Value = serde_json::from_slice(&listed.get_output().stdout).unwrap();
     assert!(json[0]["error"].is_string() && json[1]["points"] == 2, "{json}");

@@ -41,8 +41,8 @@ pub struct Compared {
     pub load: f64,
     /// Goodput as a fraction of the capacity.
     pub goodput: Pair,
-    /// Set-up delay that 1 % of the calls exceeded. `None` if no call was set up in simulated time,
-    /// or none on real sockets.
+    /// Set-up delay in ms that 1 % of the calls exceeded. `None` if no call was set up in one of
+    /// the two worlds.
     pub p99_ms: Option<Pair>,
 }
 
@@ -88,8 +88,8 @@ impl Comparison {
         })
     }
 
-    /// Returns the comparison as a table for a terminal. Below the table, a line summarizes the
-    /// errors of goodput, and another line the errors of delay.
+    /// Returns the comparison as a table for a terminal, followed by the lines of
+    /// [`verdict`](Self::verdict).
     pub fn text(&self) -> String {
         let header = [
             "variant",
@@ -110,8 +110,8 @@ impl Comparison {
         text
     }
 
-    /// Returns a line that summarizes the errors of goodput, and a line that summarizes those of
-    /// delay.
+    /// Returns two lines. The first has the median and the largest error of the goodput, and the
+    /// second those of the set-up delay. A line is missing if there are no values.
     pub fn verdict(&self) -> Vec<String> {
         let goodput: Vec<(f64, &Compared)> =
             self.rows.iter().map(|row| (row.goodput.error().abs(), row)).collect();
@@ -123,7 +123,7 @@ impl Comparison {
             let (worst, at) = errors.iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
             let median = Spread::of(errors.iter().map(|(error, _)| *error))?.median;
             Some(format!(
-                "error in {what}: median {median:.digits$} {unit}, greatest {worst:.digits$} \
+                "error in {what}: median {median:.digits$} {unit}, largest {worst:.digits$} \
                  {unit} ({}, load {})",
                 at.variant, at.load
             ))
@@ -142,8 +142,8 @@ impl Comparison {
     pub fn figures(&self) -> Vec<(&'static str, Figure)> {
         let heading = |what: &str| Heading {
             title: format!("{}: {what}", self.title),
-            note: "Full lines: simulated time · dashed lines: real sockets · medians, least and \
-                   greatest of the runs"
+            note: "Solid lines: simulated time · dashed lines: real sockets · median, minimum and \
+                   maximum of the runs"
                 .to_owned(),
             highlights: self.highlights.clone(),
         };
@@ -161,8 +161,9 @@ impl Comparison {
         ]
     }
 
-    /// Returns a panel for each way to treat overload under each set of swept conditions. A panel
-    /// has each series twice: simulated, then real. Values are multiplied by `factor`.
+    /// Returns a panel for each combination of [`Row::panel`] and swept conditions. A panel has
+    /// each series twice: first in simulated time, and then on real sockets. Values are multiplied
+    /// by `factor`.
     fn facets(&self, value: fn(&Row) -> Option<Spread>, factor: f64) -> Vec<Facet> {
         let mut facets = Vec::new();
         for rows in self.panels().values() {
@@ -258,7 +259,7 @@ fn compared((sim, real): &(Row, Row)) -> Compared {
     }
 }
 
-/// Makes the lines of real sockets dashed. Of two lines with the same name, the second is that of
+/// Makes the lines of real sockets dashed. If two lines have the same name, the second belongs to
 /// real sockets.
 fn marked(mut figure: Figure) -> Figure {
     for panel in &mut figure.panels {

@@ -229,8 +229,8 @@ struct Drawn {
     slots: Vec<(String, usize)>,
     sources: Vec<DrawnSource>,
     bounds: Vec<Bound>,
-    /// Number of runs without values over time. The page omits their values because it already has
-    /// the maximum number of values.
+    /// Number of runs whose values over time the page omits, because it would otherwise have more
+    /// values than [`VALUES_MAX`].
     left_out: usize,
 }
 
@@ -241,8 +241,8 @@ struct DrawnSource {
     runs: Vec<Run>,
 }
 
-/// The greatest possible goodput over the mean load, in one panel under one set of conditions, as the
-/// corners of a line.
+/// A line that shows the greatest possible goodput over the mean load, in one panel under one set
+/// of swept conditions. The line is given by its corners.
 #[derive(Serialize)]
 struct Bound {
     panel: String,

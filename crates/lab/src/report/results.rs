@@ -127,10 +127,10 @@ impl Results {
 }
 
 /// Returns the greatest possible goodput over the mean load, as the corners of a line from load 0
-/// to `last`, or to 1 if `last` is 0. Up to the capacity, all of the load can become goodput. Beyond the capacity, the
-/// possible goodput decreases, because the servers spend time on rejections. All `rows` must belong
-/// to one panel and have the same swept conditions. The line ends at the capacity if no row has a
-/// mean load above the capacity and a bound above 0.
+/// to `last`, or to 1 if `last` is 0. Up to the capacity, all of the load can become goodput.
+/// Beyond the capacity, the possible goodput decreases, because the servers spend time on
+/// rejections. All `rows` must belong to one panel and have the same swept conditions. The line
+/// ends at the capacity if no row has a mean load above the capacity and a bound above 0.
 pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64, f64)> {
     let last = if last > 0.0 { last } else { 1.0 };
     // The bound beyond the capacity is (1 - mean·ρ) / (1 - ρ), so any row with a mean load above

@@ -74,7 +74,7 @@ impl Cell {
         }
     }
 
-    /// Adds `count`, the number of runs that have a value, if it is less than `runs`.
+    /// Adds `count`, the number of runs that have a value, to the text if it is less than `runs`.
     #[must_use]
     pub(crate) fn of(mut self, count: usize, runs: usize) -> Self {
         if count < runs {
@@ -133,7 +133,10 @@ pub(super) fn results(experiment: &Experiment) -> Table {
         }),
     );
     head.extend([
-        number("goodput", "calls set up in time ÷ capacity: median, least and greatest run"),
+        number(
+            "goodput",
+            "calls set up in time ÷ capacity: median, minimum and maximum of the runs",
+        ),
         number(
             "bound",
             "greatest possible goodput at the mean load of the measured time ÷ capacity",
@@ -141,8 +144,8 @@ pub(super) fn results(experiment: &Experiment) -> Table {
         number("of bound, %", "goodput ÷ bound at the load that was offered in the run"),
         number("rejected, %", "calls rejected ÷ calls offered"),
         number("resent", "INVITEs sent again ÷ INVITEs sent first"),
-        number("p50, ms", "half of the calls were set up within"),
-        number("p99, ms", "99 % of the calls were set up within"),
+        number("p50, ms", "half of the calls were set up within this time"),
+        number("p99, ms", "99 % of the calls were set up within this time"),
     ]);
     head.extend(recovers.then(|| {
         number(
@@ -153,7 +156,7 @@ pub(super) fn results(experiment: &Experiment) -> Table {
     }));
     head.extend([
         number("runs", "runs of this row"),
-        number("generator, %", "use of a core by its busiest thread"),
+        number("generator, %", "use of a processor core by the generator's busiest thread"),
         number("lost", "datagrams that the generator lost"),
     ]);
     let body = experiment.sources.iter().flat_map(|source| {
@@ -214,8 +217,8 @@ pub(super) fn comparison(comparison: &Comparison) -> Table {
         number("goodput, simulated", "calls set up in time ÷ capacity, median of the runs"),
         number("goodput, real", "calls set up in time ÷ capacity, median of the runs"),
         number("error", "simulated − real"),
-        number("p99, simulated, ms", "99 % of the calls were set up within"),
-        number("p99, real, ms", "99 % of the calls were set up within"),
+        number("p99, simulated, ms", "99 % of the calls were set up within this time"),
+        number("p99, real, ms", "99 % of the calls were set up within this time"),
         number("error, %", "(simulated − real) ÷ real"),
     ]);
     let body = comparison.rows.iter().map(|row: &Compared| {
@@ -239,9 +242,9 @@ fn signed(value: Option<f64>, digits: usize) -> Cell {
     Cell { text: with_sign(value, digits), order: Some(value), ..Cell::default() }
 }
 
-/// Returns a column for each swept condition. The rows all have the same swept conditions,
-/// therefore only the first is read.
+/// Returns a column for each swept condition. All rows have values of the same swept conditions, so
+/// only the first row is read.
 fn swept<'a>(mut rows: impl Iterator<Item = &'a Swept>) -> Vec<Column> {
     let names = rows.next().into_iter().flat_map(|swept| swept.keys());
-    names.map(|name| number(name, "a swept condition, as the scenario names it")).collect()
+    names.map(|name| number(name, "a swept condition with its name in the scenario")).collect()
 }

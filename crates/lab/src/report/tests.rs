@@ -209,7 +209,7 @@ fn both_worlds_of_a_scenario_are_compared() {
     let words: Vec<&str> = text.lines().nth(4).unwrap().split_whitespace().collect();
     let expected = ["2", "0.851", "0.810", "+0.041", "42", "40", "+5", "%"];
     assert_eq!(words[3..], expected, "{text}");
-    let verdict = "error in goodput: median 0.043 of the capacity, greatest 0.045 of the capacity \
+    let verdict = "error in goodput: median 0.043 of the capacity, largest 0.045 of the capacity \
                    (pi (arrival, class), load 1)";
     assert!(text.contains(verdict), "{text}");
     let page = Page::of(&both);

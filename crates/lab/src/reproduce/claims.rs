@@ -81,7 +81,7 @@ pub struct Claim {
     /// The values in the paper. The rule must give the verdict "reproduced" for these values.
     pub paper: BTreeMap<String, f64>,
     /// Sets of wrong values. Each set replaces some of the paper's values. The rule must not give
-    /// the verdict "reproduced" for any of the results. In the file, a single set is not in a list.
+    /// the verdict "reproduced" for any set. In the file, a single set can be given without a list.
     #[serde(deserialize_with = "one_or_several")]
     pub planted: Vec<BTreeMap<String, f64>>,
     /// True if `--quick` runs the claim. This is possible if a short run with one seed gives the
@@ -111,8 +111,8 @@ fn one_or_several<'de, D: Deserializer<'de>>(
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// Name of the claim, by which the command finds it, if the command reads the claim from this
-    /// file. Unique among all papers.
+    /// Name of the claim, unique among all papers. A claim has a name only if its command reads the
+    /// claim from this file.
     pub id: Option<String>,
     /// Section and figure of the paper that contain the claim.
     pub place: String,
@@ -196,8 +196,8 @@ impl Claims {
         self.papers.iter().flat_map(|paper| &paper.claims)
     }
 
-    /// Returns the commit of each program that other commands measured, with the number of claims
-    /// measured on this commit.
+    /// Returns the commits of the programs that other commands measured, each with the number of
+    /// claims that were measured with its program.
     pub fn measured_commits(&self) -> BTreeMap<String, usize> {
         let mut commits = BTreeMap::new();
         let rows = self.papers.iter().flat_map(|paper| &paper.measured);

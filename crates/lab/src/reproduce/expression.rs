@@ -2,9 +2,10 @@
 //! cps('basic')`.
 //!
 //! A measure takes a variant, or a list of variants, and named arguments. `setup` and the swept
-//! conditions select the run. `source`, `from_s` and `to_s` select a part of the run. Every
-//! argument except `setup` is a number or a list, as in `goodput('pi', load=[1, 2])|min`. If an
-//! argument is a list, the result is a list.
+//! conditions select the run. `source`, `from_s` and `to_s` select a part of the run. Every named
+//! argument except `setup` is a number or a list of numbers, as in
+//! `goodput('pi', load=[1, 2])|min`. If the variant or a named argument is a list, the result is a
+//! list.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -16,11 +17,11 @@ use super::claims::Claim;
 use super::measure::{MEASURES, Measure, Of, Part};
 use super::points::Points;
 
-/// A run whose results an expression uses.
+/// A selection of runs whose results a measure in an expression uses.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Need {
     pub setup: String,
-    /// Label or name of the run's variant.
+    /// Label or name of the variant.
     pub variant: String,
     /// The values of the swept conditions that the expression names. All other swept conditions may
     /// have any value.
@@ -99,7 +100,10 @@ fn environment(
             let (needs, is_list) = asked(state, &variant, &named)?;
             let is_part = matches!(measure.of, Of::Part(_));
             if !is_part && needs.iter().any(|need| need.part != Part::default()) {
-                let text = format!("`{}` applies to a whole run", measure.name);
+                let text = format!(
+                    "`{}` applies to a whole run, without `source`, `from_s` and `to_s`",
+                    measure.name
+                );
                 return Err(Error::new(ErrorKind::InvalidOperation, text));
             }
             for need in &needs {

@@ -24,7 +24,7 @@ pub struct Finding {
     pub verdict: Grade,
     /// Number of seeds with which the claim's set-up was run.
     pub seeds: usize,
-    /// The values of the claim's expressions, by name.
+    /// The values of the claim's expressions over all seeds, by name of the expression.
     pub values: BTreeMap<String, Range>,
     /// Hashes of the claim's rule and scenarios. Old records lack this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ impl Finding {
     }
 }
 
-/// The median, the minimum and the maximum of a value over the runs. With five runs, the true
+/// The median, the minimum and the maximum of a value over all seeds. With five seeds, the true
 /// median lies between the minimum and the maximum with a probability of 94 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Range {

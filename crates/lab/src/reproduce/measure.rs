@@ -6,7 +6,8 @@ use super::points::Point;
 use crate::outage::Outage;
 use crate::timeline::series;
 
-/// The fraction of the requests that must be handled at every load up to the peak. Paper 003 §VI.b:
+/// Limit for the fraction of the requests that are handled. At every load up to the peak, the
+/// fraction is above this limit. Paper 003 §VI.b:
 /// "while successfully handling more than 99.99% of all requests".
 const HANDLED: f64 = 0.9999;
 
@@ -15,23 +16,23 @@ const HANDLED: f64 = 0.9999;
 const SETTLED_S: f64 = 20.0;
 
 /// The value of the measures `recovered_s` and `recovery_of_limit` if the goodput does not recover,
-/// and of `registered_s` if the devices do not stay registered. It is longer than any run, but finite, because a value of a claim must be finite. Texts show it
-/// as ∞.
+/// and of `registered_s` if the devices do not stay registered. It is longer than any run, but
+/// finite, because a value of a claim must be finite. Texts show it as ∞.
 pub(super) const NEVER: f64 = 1e9;
 
 /// A measure of one run, or of all runs that differ only in their load.
 pub(super) struct Measure {
     /// The name by which expressions call the measure, such as `goodput`.
     pub name: &'static str,
-    /// The function that calculates the measure from the results of runs.
+    /// The function that calculates the measure from the results of one or several runs.
     pub of: Of,
 }
 
-/// The kind of runs on which a measure is calculated.
+/// The function that calculates a measure. The variants differ in the runs that the function needs.
 pub(super) enum Of {
     /// The measure applies to one run.
     One(fn(&Point) -> f64),
-    /// The measure applies to the runs under all loads together.
+    /// The measure applies to several runs together, one at each load.
     All(fn(&[&Point]) -> f64),
     /// The measure applies to a part of one run.
     Part(fn(&Point, &Part) -> f64),
@@ -248,8 +249,8 @@ fn registered_s(outage: &Outage) -> f64 {
     }
 }
 
-/// Returns `some` divided by `whole`. Returns NaN if `whole` is 0, because a claim then has no
-/// verdict.
+/// Returns `some` divided by `whole`. Returns NaN if `whole` is 0, so that a claim with this value
+/// gets no verdict.
 fn part(some: f64, whole: f64) -> f64 {
     if whole > 0.0 { some / whole } else { f64::NAN }
 }
@@ -290,9 +291,9 @@ fn settled(point: &Point, quantity: &str) -> Vec<f64> {
     samples.filter(|(at, _)| *at >= SETTLED_S).map(|(_, value)| value).collect()
 }
 
-/// Returns the seconds from the first sample with a full processor to the next sample without.
-/// Returns 0 if the processor was never full. Returns NaN if there are no samples, or if the
-/// processor is still full at the end of the run.
+/// Returns the seconds from the first sample with a full processor to the next sample with a
+/// processor that is not full. Returns 0 if the processor was never full. Returns NaN if there are
+/// no samples, or if the processor is still full at the end of the measured time.
 fn full_s(point: &Point) -> f64 {
     let occupancy: Vec<_> = samples(point, tested(point), "occupancy").collect();
     if occupancy.is_empty() {
@@ -322,8 +323,9 @@ fn capacity(points: &[&Point]) -> f64 {
     points.first().map_or(0.0, |point| point.run.capacity_cps())
 }
 
-/// Returns the highest load up to which requests are handled. Returns NaN if the lowest load is not
-/// handled, or if all loads are handled, because the peak is then outside the sweep.
+/// Returns the highest load up to which the fraction of handled requests is above [`HANDLED`] at
+/// every load. Returns NaN if the fraction is not above it at the lowest load, or is above it at all
+/// loads, because the peak is then outside the sweep.
 fn peak(points: &[&Point]) -> f64 {
     let mut loads: Vec<_> =
         points.iter().map(|p| (p.run.conditions.load, p.outcome.handled_part())).collect();

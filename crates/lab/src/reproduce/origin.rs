@@ -1,5 +1,6 @@
-//! Records the origin of a finding: hashes of everything that determines its values and its
-//! verdict, apart from the program. A finding is stale if its origin has changed.
+//! Records the origin of a finding: hashes of the scenarios and of the rule that determine its
+//! values and its verdict. The origin does not include the program. A finding is stale if its
+//! origin has changed.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -90,8 +90,8 @@ impl Page {
         write(&self.page, &self.rendered(claims, &record)?)
     }
 
-    /// Checks that the page agrees with the claims and with the record, and that the rules still
-    /// give the recorded verdicts.
+    /// Checks that the page agrees with the claims and with the record, and that each recorded
+    /// verdict is the one that the claim expects and that its rule still gives.
     ///
     /// # Errors
     /// Returns a sentence that describes the difference.
@@ -110,10 +110,12 @@ impl Page {
             };
             let verdict = judge::grade(claim, &finding.values)?;
             if verdict != claim.verdict || finding.verdict != claim.verdict {
-                let word = finding.verdict.name();
                 return Err(format!(
-                    "{}: the recorded verdict is `{word}`, but the rule gives `{}`",
+                    "{}: the claim expects the verdict `{}`, the record has `{}`, and the rule \
+                     gives `{}`",
                     claim.id,
+                    claim.verdict.name(),
+                    finding.verdict.name(),
                     verdict.name()
                 ));
             }
@@ -127,8 +129,8 @@ impl Page {
         Ok(())
     }
 
-    /// Returns the claims whose findings are stale. A finding is stale if the scenarios or the rule
-    /// have changed since it was recorded, if it has no origin, or if its commit is not in the
+    /// Returns the claims whose findings are stale. A finding is stale if the claim's scenarios or
+    /// rule have changed since it was recorded, if it has no origin, or if its commit is not in the
     /// history. `has_commit` returns whether a commit is in the history. `scenarios` is the folder
     /// of the scenario files.
     ///
