@@ -35,8 +35,8 @@ impl Default for Balancing {
 }
 
 impl Balancing {
-    /// Returns the policy and the learned limits as keys of the configuration table `[[pool]]`, in
-    /// TOML.
+    /// Returns the policy and the parameters for learning limits as keys of the configuration table
+    /// `[[pool]]`, in TOML.
     pub(crate) fn pool_toml(&self) -> String {
         let mut keys = selection_toml(&self.selection);
         if self.learning != Learning::default() {

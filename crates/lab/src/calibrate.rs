@@ -59,8 +59,8 @@ use stage::{Action, Played};
 const OPEN_MAX: usize = 300;
 const OPEN_LIMIT: usize = 1500;
 
-/// The CPU use of a load generator's thread, as a part of a core, above which the generator may
-/// have offered too few calls.
+/// The part of a processor core that a thread of the load generator may use. If it uses more, the
+/// generator may have offered too few calls.
 const GENERATOR_BUSY: f64 = 0.9;
 
 /// The part of its allowed CPU time that a server must use. If it uses less, its measured costs are
@@ -113,7 +113,7 @@ pub struct Calibration {
     pub packet_in_us: Spread,
     /// CPU time that the server spends on sockets for a sent packet, in µs.
     pub packet_out_us: Spread,
-    /// The largest part of a core that a thread of the load generator used in a run.
+    /// The largest part of a processor core that a thread of the load generator used in a run.
     pub generator_load: f64,
     /// Number of datagrams that sockets lost in all runs. Losses at the server's socket in the runs
     /// with dropped calls are not counted.
@@ -249,8 +249,8 @@ fn summarise(
 }
 
 impl Calibration {
-    /// Returns the content of a file of costs: a description of the measurement as a comment, then
-    /// the table `[emulate]`.
+    /// Returns the content of a file of costs: comments that describe the measurement, and then the
+    /// table `[emulate]`.
     pub fn file(&self) -> String {
         costs::file(&self.to_string(), &self.emulate)
     }

@@ -4,9 +4,9 @@
 //! Each cost is measured in two ways. The *whole cycle* is the CPU time of a server's thread on
 //! loopback sockets, from the receive buffer to the last packet sent. *Processing* is the CPU time
 //! in the server's core alone, which is the proxy without sockets. In both ways, the thread's CPU
-//! clock is read before and after a batch of messages of one kind, and the time of an empty batch
-//! is subtracted. So reading the clock adds nothing, and other work on the processor does not
-//! count.
+//! clock is read before and after a batch of messages of one kind, and the time of a batch without
+//! messages is subtracted. So reading the clock adds nothing, and other work on the processor does
+//! not count.
 //!
 //! The server stays in one state during a measurement. It has either no overload control, or the
 //! law `occupancy`. The law measures the load either only once a second or at each message, and

@@ -15,7 +15,8 @@ static ROOT: Table = Table { tables: &[&EMULATE], ..Table::EMPTY };
 /// Reads the file of costs at `path`.
 ///
 /// # Errors
-/// Returns an error if the file cannot be read. Otherwise returns all errors of the file.
+/// Returns an error if the file cannot be read. If the content is invalid, returns all errors in
+/// it.
 pub fn load(path: &Path) -> Result<Emulate, Diagnostics> {
     parse(path, &read(path)?)
 }
@@ -23,7 +24,7 @@ pub fn load(path: &Path) -> Result<Emulate, Diagnostics> {
 /// Parses `bytes` as the content of the file at `path`. The path is used only in messages.
 ///
 /// # Errors
-/// Returns all errors of the file.
+/// Returns all errors in the content if it is invalid.
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<Emulate, Diagnostics> {
     let document = Document::parse(path, bytes)?;
     let mut report = Report::default();

@@ -35,7 +35,8 @@ pub struct Figure {
 /// One pair of axes and the curves on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// The title, which distinguishes the panel from the other panels, or empty for the only panel.
+    /// The title, which distinguishes the panel from other panels. Empty if there is only one
+    /// panel.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,

@@ -59,7 +59,8 @@ pub struct Experiment {
     pub title: String,
     /// The sources of the results. Sources in simulated time come first.
     pub sources: Vec<Source>,
-    /// The curves to highlight, if there are too many to highlight all.
+    /// Names of the curves to highlight. The names matter only if there are too many curves to
+    /// highlight all.
     pub highlight: Vec<String>,
 }
 
@@ -74,7 +75,7 @@ pub struct Source {
 
 impl Report {
     /// Reads the results in `folders`. The results of one scenario are shown together. If there are
-    /// too many curves to highlight all, those named in `highlight` are highlighted.
+    /// too many curves to highlight all, the curves named in `highlight` are preferred.
     ///
     /// # Errors
     /// Returns an error when a folder contains no results, or they cannot be read.

@@ -16,7 +16,8 @@ pub const DEADLINE: Duration = Duration::from_millis(500);
 /// Number of back ends of each server.
 pub const BACKENDS: usize = 2;
 
-/// The shortest duration of a demonstration that still shows a difference, in seconds.
+/// The shortest duration of a demonstration, in seconds. It is long enough to show the difference
+/// between the two servers.
 pub const SECONDS_MIN: u64 = 12;
 
 /// Emulated CPU time to examine a message, in µs. `SERVE_US` is the time to serve a message, and

@@ -36,8 +36,8 @@ pub(crate) enum Act {
 /// The observations of one server.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Goodput over time. Each pair is a time in seconds since the start, and the goodput at this
-    /// time as a part of the capacity.
+    /// Goodput over time. Each pair is a time in seconds since the start of the first load, and the
+    /// goodput at this time as a part of the capacity.
     pub goodput: Vec<(f64, f64)>,
     /// The current state of the server.
     pub now: Now,

@@ -28,7 +28,8 @@ pub struct Series {
 /// The curves of one panel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facet {
-    /// The title, which distinguishes the panel from the other panels, or empty for the only panel.
+    /// The title, which distinguishes the panel from other panels. Empty if there is only one
+    /// panel.
     pub title: String,
     /// The curves, in the order in which they get colours.
     pub series: Vec<Series>,

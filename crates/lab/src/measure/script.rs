@@ -116,8 +116,8 @@ impl Script {
         Ok(std::mem::take(&mut self.timed))
     }
 
-    /// Passes one batch of each kind of message of whole calls to the server, and the ACKs of the
-    /// calls that it rejected with 503.
+    /// Passes the messages of whole calls to the server, in one batch for each kind of message.
+    /// Also passes the ACKs of the calls that the server rejected with 503.
     pub fn calls(&mut self, way: &mut impl Way) -> Result<(), String> {
         let invites = self.numbered(|parties, call| parties.initial("INVITE", call, true));
         let passed = self.pass(way, Side::Caller, Kind::Invite, true, &invites)?;

@@ -48,7 +48,7 @@ pub struct Results {
     pub rows: Vec<Row>,
     /// The verdicts on the expectations of the scenario, and on repetitions with equal outcomes.
     pub conditions: Vec<Verdict>,
-    /// All runs.
+    /// All runs that succeeded.
     pub points: Vec<Point>,
 }
 

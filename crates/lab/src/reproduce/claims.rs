@@ -46,7 +46,7 @@ pub struct Setup {
     /// Keys of the scenario whose values the set-up replaces.
     #[serde(default)]
     pub change: Table,
-    /// Additional keys whose values the set-up replaces with `--quick`.
+    /// Additional keys whose values the set-up replaces if `--quick` is given.
     #[serde(default)]
     pub quick: Table,
 }

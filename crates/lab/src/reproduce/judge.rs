@@ -81,7 +81,7 @@ impl fmt::Display for Range {
     }
 }
 
-/// Returns `value` with the number of decimals `digits`, or `∞` for [`NEVER`].
+/// Formats `value` with `digits` decimals. If `value` is at least half of [`NEVER`], returns `∞`.
 fn text(value: f64, digits: usize) -> String {
     // The median of an even number of runs can be the mean of a time and of [`NEVER`].
     if value >= NEVER / 2.0 {
@@ -126,7 +126,7 @@ pub(super) fn judge(
     Ok(Finding { id: claim.id.clone(), verdict, seeds, values, origin: Some(origin) })
 }
 
-/// Returns the verdict of the rule of `claim` on `values`.
+/// Applies the rule of `claim` to `values`, and returns the verdict.
 pub(super) fn grade(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<Grade, String> {
     if holds(claim, &claim.reproduced, values)? {
         return Ok(Grade::Reproduced);
