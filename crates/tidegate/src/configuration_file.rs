@@ -1,4 +1,4 @@
-//! Configuration file argument of the commands.
+//! The command-line argument that names the configuration file.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ pub(crate) struct ConfigurationFile {
     #[arg(value_name = "FILE", default_value = "/etc/tidegate/tidegate.toml")]
     file: PathBuf,
 
-    /// The configuration file, as an option instead of FILE
+    /// The configuration file. The option replaces the argument FILE
     #[arg(long, value_name = "FILE", conflicts_with = "file")]
     config: Option<PathBuf>,
 }

@@ -14,7 +14,7 @@ use tidegate::trouble::Trouble;
 /// Show the state of a running Tidegate, and control it
 ///
 /// Exit status: 0 if the command succeeded, 1 if Tidegate does not answer or cannot run the command
-/// now, 2 if the command is wrong or needs a restart.
+/// now, 2 if the command is wrong or Tidegate must be restarted for it.
 #[derive(clap::Args)]
 pub struct Args {
     /// Address of the admin interface
@@ -31,7 +31,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Show the process and its shards: calls, rates, load
+    /// Show the process, its pools and its shards: calls, queues, connections and drops
     Status,
     /// Show every back end: state, calls and limits
     Backends,
@@ -85,7 +85,7 @@ struct LawArgs {
     /// ends the shadow law
     name: String,
 
-    /// A parameter of the law. The other parameters get their defaults
+    /// A parameter of the law. May be given several times. The other parameters get their defaults
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
     params: Vec<(String, f64)>,
 
@@ -94,7 +94,7 @@ struct LawArgs {
     shadow: bool,
 }
 
-/// Sends the request and prints the response.
+/// Sends the request of the command, and prints the response.
 pub fn run(args: &Args) -> ExitCode {
     match answer(args) {
         Ok(text) => {
@@ -141,7 +141,8 @@ impl LawArgs {
     }
 }
 
-/// Returns the path of the page of a call. A Call-ID may contain any byte.
+/// Returns the path of a call in the admin interface. Encodes the bytes of the Call-ID that are
+/// neither letters nor digits, because a Call-ID may contain any byte.
 fn call_path(call_id: &str) -> String {
     let byte = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),

@@ -12,12 +12,13 @@ use crate::trouble::Trouble;
 /// Write the manual pages and shell completions of this program
 #[derive(clap::Args)]
 pub struct Args {
-    /// The folder to write to: pages in man1/, completions in completions/
+    /// The folder to write to. The pages are in its folder man1/, and the completions in its folder
+    /// completions/
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
 
-/// Writes the pages and completions of `program`.
+/// Writes the manual pages and shell completions of `program`.
 ///
 /// # Errors
 /// Returns an error if a file cannot be written.

@@ -1,4 +1,4 @@
-//! Lookup of the other program: `tidegate` for `tidegate-lab`, and the reverse.
+//! Search for the other program: `tidegate` searches for `tidegate-lab`, and the reverse.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -14,13 +14,13 @@ pub const TIDEGATE: &str = "tidegate";
 /// Name of the laboratory.
 pub const LAB: &str = "tidegate-lab";
 
-/// Finds a program of this installation: beside the running one, else in `PATH`.
+/// Finds a program: first in the folder of the running program, and then in `PATH`.
 ///
-/// The program beside the running one comes first, so that the two programs of one build are tested
-/// together.
+/// With this order, the two programs of one build work together, even if others are installed.
 ///
 /// # Errors
-/// Returns an error if the program is in neither place.
+/// Returns an error if the program is in neither place, or if the path of the running program is
+/// unknown.
 pub fn find(name: &str) -> Result<PathBuf, Trouble> {
     let running = env::current_exe().map_err(Trouble::usage)?;
     let beside = running.parent().unwrap_or(Path::new("/"));
@@ -60,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// Creates an empty file with these permissions.
+    /// Creates an empty file with the permissions `mode`.
     fn make(folder: &Path, name: &str, mode: u32) {
         fs::write(folder.join(name), "").unwrap();
         fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();

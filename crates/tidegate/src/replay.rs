@@ -35,7 +35,7 @@ pub struct Args {
     dump: Option<PathBuf>,
 }
 
-/// An open recording, with the configuration in its head.
+/// An open recording, with the configuration that it contains.
 pub struct Source<'a> {
     args: &'a Args,
     /// The recording.
@@ -53,7 +53,7 @@ pub struct Compared {
     holds: bool,
 }
 
-/// Replays, compares and prints the comparison.
+/// Replays the recording, and prints the comparison.
 pub fn run(args: &Args) -> ExitCode {
     let replay = || {
         let source = Source::open(args)?;
@@ -76,7 +76,8 @@ impl<'a> Source<'a> {
         Ok(Self { args, recording, config })
     }
 
-    /// Replays the recording, and prints the comparison. `see` gets all events of the replay.
+    /// Replays the recording, and prints the comparison. `see` gets each input of the proxy and
+    /// each packet that the proxy sends.
     ///
     /// # Errors
     /// Returns an error if the recording cannot be read, or the dump cannot be written.

@@ -1,4 +1,4 @@
-//! `tidegate run`: runs the proxy until it is asked to stop.
+//! `tidegate run`: runs the proxy until a signal stops it.
 
 mod log_writer;
 
@@ -23,9 +23,9 @@ use tidegate::trouble::Trouble;
 
 /// Run the proxy
 ///
-/// SIGTERM, SIGINT or SIGQUIT drains and then stops the proxy: it takes no new calls, and waits for
-/// the calls that are being set up, at most `drain_seconds`. A second signal stops the proxy at
-/// once. SIGHUP reloads the configuration.
+/// SIGTERM, SIGINT or SIGQUIT drains and then stops the proxy: it takes no new calls, and waits
+/// until no transaction is open, for at most `drain_seconds`. So it still sets up the calls that
+/// have begun. A second signal stops the proxy at once. SIGHUP reloads the configuration.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub struct Args {
     end_with: Option<u32>,
 }
 
-/// Runs the process, and prints its addresses and the reason for its end.
+/// Runs the proxy. Logs its addresses and the reason for its end.
 pub fn run(args: &Args) -> ExitCode {
     let file = args.file.path();
     let (config, tls, source) = match Config::load(file) {
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> ExitCode {
             return ExitCode::from(WRONG_USE);
         }
     };
-    // On each return below, the drop of this value waits until the log is written.
+    // On each return below, this value is dropped, and the drop waits until the log is written.
     let mut log = match LogWriter::start(stderr()) {
         Ok(log) => log,
         Err(error) => {
@@ -170,7 +170,7 @@ fn start(
     })
 }
 
-/// Reports the start in the log and to systemd. Returns whether all lines get into the log.
+/// Reports the start in the log and to systemd. Returns whether the log takes all lines.
 fn tell_started(Started { listeners, admin }: &Started, log: &mut LogWriter) -> bool {
     let mut is_said = true;
     for (transport, listener) in listeners {

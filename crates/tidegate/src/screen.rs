@@ -1,6 +1,6 @@
 //! The output of a live view: pictures on a terminal, or lines on standard output.
 
-// The view needs the clock, because people read it. No core reads the clock.
+// The view is for people, so it uses the real clock. No core reads the clock.
 #![allow(clippy::disallowed_methods)]
 
 use std::io::{self, IsTerminal, Write, stdout};
@@ -13,17 +13,18 @@ use tidegate_server::signal::Signals;
 /// Interval at which the view checks for a signal while it waits for a key.
 const SIGNAL: Duration = Duration::from_millis(100);
 
-/// The terminal of standard output, or lines on standard output. Both react to signals.
+/// The output of a live view: pictures on the terminal, or lines on standard output. A signal ends
+/// the view in both cases.
 pub struct Screen {
-    /// The terminal, or `None` if lines are printed. The terminal is restored on drop and on a
-    /// panic.
+    /// The terminal, or `None` if the screen prints lines. The terminal is restored when the screen
+    /// is dropped, and on a panic.
     terminal: Option<DefaultTerminal>,
     signals: Signals,
 }
 
 impl Screen {
-    /// Opens the terminal. If `plain` is true or standard output is not a terminal, lines are
-    /// printed.
+    /// Creates a screen that shows pictures on the terminal. If `plain` is true, or if standard
+    /// output is not a terminal, the screen prints lines instead.
     ///
     /// # Errors
     /// Returns an error if the terminal cannot show pictures.
@@ -32,7 +33,7 @@ impl Screen {
         Ok(Self { terminal: if pictures { Some(ratatui::try_init()?) } else { None }, signals })
     }
 
-    /// Returns whether lines are printed.
+    /// Returns whether the screen prints lines instead of pictures.
     pub fn is_plain(&self) -> bool {
         self.terminal.is_none()
     }
@@ -55,11 +56,12 @@ impl Screen {
         }
     }
 
-    /// Waits until `end`. Returns false if a key or a signal ends the view. Keys and signals count
-    /// even if `end` has passed, because each reading may take longer than the interval.
+    /// Waits until `end`, and returns true. Returns false as soon as a key or a signal ends the
+    /// view. Checks for keys and signals even if `end` has passed, so that they also end a view
+    /// that is always late.
     ///
     /// # Errors
-    /// Returns an error if the keys cannot be read.
+    /// Returns an error if the terminal's keys cannot be read.
     pub fn wait(&mut self, end: Instant) -> io::Result<bool> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -86,7 +88,8 @@ impl Drop for Screen {
     }
 }
 
-/// Returns whether a key ends the view. In raw mode Ctrl-C raises no signal.
+/// Returns whether an event is the press of a key that ends the view: q, Escape or Ctrl-C. In the
+/// raw mode of a terminal, Ctrl-C raises no signal.
 fn is_end(event: &Event) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
         return false;

@@ -1,6 +1,6 @@
 //! `tidegate top`: a live view of a running Tidegate.
 
-// The view needs the clock, because people read it. No core reads the clock.
+// The view is for people, so it uses the real clock. No core reads the clock.
 #![allow(clippy::disallowed_methods)]
 
 mod sample;
@@ -19,8 +19,8 @@ use sample::{History, Sample};
 
 /// Show a running Tidegate live: calls, occupancy, back ends and rejections
 ///
-/// Exit status: 0 after q, Ctrl-C or --count, 1 if Tidegate does not answer at the start, 2 if an
-/// argument is wrong.
+/// Exit status: 0 after q, Escape, Ctrl-C or --count, 1 if Tidegate does not answer at the start, 2
+/// if an argument is wrong.
 #[derive(clap::Args)]
 pub struct Args {
     /// Address of the admin interface
@@ -40,7 +40,8 @@ pub struct Args {
     count: Option<u64>,
 }
 
-/// Reads and displays until a key, a signal or `--count` ends the view.
+/// Reads the admin interface and shows the readings, until a key, a signal or `--count` ends the
+/// view.
 pub fn run(args: &Args) -> ExitCode {
     watch(args).unwrap_or_else(|trouble| trouble.exit("tidegate top"))
 }
@@ -71,7 +72,7 @@ fn watch(args: &Args) -> Result<ExitCode, Trouble> {
             shown => shown.map_err(Trouble::failure)?,
         }
         shown += 1;
-        // After slow readings the view does not read faster to make up for them.
+        // After a slow reading, the view does not shorten the next intervals.
         next = (next + args.interval).max(Instant::now());
         if args.count == Some(shown) || !screen.wait(next).map_err(Trouble::failure)? {
             return Ok(ExitCode::SUCCESS);
@@ -80,7 +81,7 @@ fn watch(args: &Args) -> Result<ExitCode, Trouble> {
     }
 }
 
-/// Reads the admin interface, or returns the reason for a failure.
+/// Reads the admin interface once.
 fn read(client: &Client) -> Result<Sample, Trouble> {
     let get = |path| client.get(path);
     Ok(Sample::new(&get("/status")?, &get("/overload")?, &get("/rejections")?))

@@ -23,12 +23,13 @@ enum What {
 }
 
 impl Trouble {
-    /// Creates an error of usage: the command asks for something impossible.
+    /// Creates an error with exit status 2: the usage or a file is wrong, or the command cannot
+    /// begin.
     pub fn usage(what: impl Display) -> Self {
         Self { what: What::Text(what.to_string()), status: WRONG_USE }
     }
 
-    /// Creates an error for a command that was used correctly but failed.
+    /// Creates an error with exit status 1: the command was used correctly, but failed.
     pub fn failure(what: impl Display) -> Self {
         Self { what: What::Text(what.to_string()), status: 1 }
     }
@@ -38,7 +39,8 @@ impl Trouble {
         Self::failure(format!("cannot catch signals: {error}; {RAISE_LIMITS}"))
     }
 
-    /// Prints the error with the name of `command`, and returns the exit status.
+    /// Prints the error, and returns the exit status. The name of `command` stands before the
+    /// error, except before errors in a configuration file.
     pub fn exit(&self, command: &str) -> ExitCode {
         // A closed standard error does not change the status.
         let _ = match &self.what {

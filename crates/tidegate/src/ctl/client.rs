@@ -8,7 +8,7 @@ use ureq::{Agent, Body};
 
 use tidegate::trouble::Trouble;
 
-/// Maximum time to wait for a response.
+/// Maximum time from a request to the end of its response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Maximum size of a response in bytes.
@@ -45,8 +45,8 @@ impl Client {
         self.read(self.agent.put(self.url(path)).send(value.to_string()))
     }
 
-    /// Sets the administrative state of a back end, given by name or address, and returns the back
-    /// ends.
+    /// Drains, disables or enables the back end with the name or address `backend`. `duty` is the
+    /// name of this command. Returns all back ends.
     pub fn assign(&self, backend: &str, duty: &str) -> Result<Value, Trouble> {
         // A name or an address consists only of these characters, and each of them is allowed in a
         // path.
@@ -61,7 +61,7 @@ impl Client {
         self.read(self.agent.put(self.url(&format!("/backends/{backend}/{duty}"))).send_empty())
     }
 
-    /// Posts to `path` without a body and returns the response.
+    /// Sends a POST without a body to `path`, and returns the response.
     pub fn post(&self, path: &str) -> Result<Value, Trouble> {
         self.read(self.agent.post(self.url(path)).send_empty())
     }
@@ -78,8 +78,8 @@ impl Client {
     /// Returns the error for an address at which another program than Tidegate answers.
     fn foreign(&self) -> Trouble {
         Trouble::failure(format!(
-            "the program at {} is not Tidegate; give the address of its admin interface with \
-             --admin",
+            "the program at {} is not Tidegate; give the address of Tidegate's admin \
+             interface with --admin",
             self.address
         ))
     }

@@ -13,14 +13,15 @@ use serde_json::Value;
 pub(super) use overload::{in_force, overload};
 pub(super) use rejections::{call, rejections};
 
-/// Width to which texts are wrapped if there is no terminal.
+/// Width, in characters, to which texts are wrapped if there is no terminal.
 const WIDTH: u16 = 100;
 
-/// The methods of dropped requests. The kernel does not count them separately.
+/// A note below the counts of new calls. The kernel counts dropped INVITEs and dropped REGISTERs
+/// together.
 const DROPPED: &str =
     "`arrived` and `kernel drops` of the calls also count the REGISTERs that the kernel dropped\n";
 
-/// Formats the process, its pools and its shards.
+/// Formats the state of the process, of its pools and of its shards.
 pub(super) fn status(status: &Value) -> String {
     let listeners: Vec<_> =
         items(&status["listeners"]).map(|l| listener(&l["transport"], &l["address"])).collect();
@@ -80,14 +81,15 @@ pub(super) fn status(status: &Value) -> String {
     out
 }
 
-/// Returns an explanation of the counts or rates of new calls if some requests were dropped.
+/// Returns a note on the counts or rates of new calls if the kernel dropped some requests, and an
+/// empty text otherwise.
 fn note_on_drops<'a>(mut new_calls: impl Iterator<Item = &'a Value>) -> &'static str {
     let some = |calls: &Value| calls["dropped_in_kernel"].as_f64().is_some_and(|drops| drops > 0.0);
     if new_calls.any(some) { DROPPED } else { "" }
 }
 
-/// Formats how many back ends of a pool take new calls. Returns an empty text for a pool that is no
-/// longer configured, and whose former back ends finish their calls.
+/// Formats how many back ends of a pool take new calls. Returns an empty text for a pool that was
+/// removed from the configuration and has only back ends that finish their calls.
 fn pool(pool: &Value) -> String {
     let name = text(&pool["name"]);
     let configured = || items(&pool["backends"]).filter(|backend| backend["state"] != "removed");
@@ -183,7 +185,7 @@ pub(super) fn bans(bans: &Value) -> String {
     table(&["source", "why", "left", "sent", "calls"], &[0, 1], rows) + "\n"
 }
 
-/// Formats the keys of the tokens.
+/// Formats the keys for the tokens in Record-Route.
 pub(super) fn keys(keys: &Value) -> String {
     let row = |key: &Value| {
         let age = key["age_s"].as_u64().map(|age_s| format!("{age_s} s"));
@@ -192,7 +194,7 @@ pub(super) fn keys(keys: &Value) -> String {
     };
     let mut out = table(&["key", "role", "age"], &[1], items(&keys["keys"]).map(row));
     if keys["needs_restart"] == true {
-        out += "\nthe file has a different base key; Tidegate uses it after a restart\n";
+        out += "\nthe key file has a different base key; Tidegate uses it after a restart\n";
     }
     if let Some(trouble) = keys["trouble"].as_str() {
         out += &format!("\n{trouble}\n");
@@ -200,14 +202,14 @@ pub(super) fn keys(keys: &Value) -> String {
     out
 }
 
-/// Formats a table whose columns are aligned right, except for those in `left`. On a terminal,
-/// cells are wrapped so that the table fits the width of the terminal.
+/// Formats a table. Its columns are aligned right, except for those whose indices are in `left`. On
+/// a terminal, cells are wrapped so that the table fits the width of the terminal.
 fn table(heads: &[&str], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
     table_within(terminal_width(), heads, left, rows)
 }
 
-/// Formats a table that is at most `width` columns wide, by wrapping its cells. With `None`, the
-/// table may have any width.
+/// Formats a table whose lines have at most `width` characters, by wrapping its cells. With `None`,
+/// the lines may have any length.
 fn table_within(
     width: Option<u16>,
     heads: &[&str],
@@ -232,8 +234,8 @@ fn table_within(
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// Returns the width in columns of the terminal on standard output, or `None` if standard output is
-/// no terminal.
+/// Returns the width, in characters, of the terminal on standard output, or `None` if standard
+/// output is no terminal.
 fn terminal_width() -> Option<u16> {
     let size = stdout().is_terminal().then(terminal::size)?;
     size.ok().map(|(width, _)| width).filter(|width| *width > 0)
@@ -257,7 +259,7 @@ fn number(value: &Value) -> String {
     value.as_f64().map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
-/// Formats the age of a state.
+/// Formats a time in seconds.
 fn since(seconds: &Value) -> String {
     seconds.as_f64().map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0} s"))
 }
@@ -382,7 +384,7 @@ mod tests {
             [vec!["12", "next", "5", "s"], vec!["7", "current", "-"]]
         );
         let shown = lines(json!({ "keys": both, "needs_restart": true, "trouble": "it is gone" }));
-        let base = "the file has a different base key; Tidegate uses it after a restart";
+        let base = "the key file has a different base key; Tidegate uses it after a restart";
         assert_eq!(shown[shown.len() - 4..], ["", base, "", "it is gone"]);
     }
 

@@ -1,4 +1,4 @@
-//! Text dump of packets.
+//! The text file of `tidegate replay --dump`, with all received and sent packets of a replay.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -18,7 +18,7 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// Creates the file of packets.
+    /// Creates the file.
     pub fn create(path: &Path) -> Result<Self, Trouble> {
         let file = File::create(path).map_err(|error| trouble(path, &error))?;
         Ok(Self { path: path.to_owned(), out: BufWriter::new(file), failed: Ok(()) })

@@ -31,7 +31,8 @@ impl<'r> Report<'r> {
         !self.is_comparable() || self.replayed.verdict.difference.is_none()
     }
 
-    /// Returns whether the core received all inputs that it received during the recording.
+    /// Returns whether the replay can be compared with the recording: the recording still has its
+    /// beginning, and lost no inputs.
     fn is_comparable(&self) -> bool {
         self.recording.overwritten() == 0 && self.recording.lost() == 0
     }
@@ -96,7 +97,7 @@ impl<'r> Report<'r> {
             writeln!(
                 f,
                 "not exact: the beginning was overwritten ({overwritten} blocks), so the replay \
-                 starts with an empty proxy"
+                 starts without the earlier calls"
             )?;
         }
         if lost > 0 {
@@ -104,7 +105,11 @@ impl<'r> Report<'r> {
         }
         match difference {
             _ if !self.is_comparable() => {
-                writeln!(f, "  {} of {blocks} checkpoints equal the recording", blocks - differing)
+                writeln!(
+                    f,
+                    "  {} of {blocks} checkpoints are the same as in the recording",
+                    blocks - differing
+                )
             }
             None => writeln!(f, "exact: all {packets} packets are the same as in the recording"),
             Some(first) => {
@@ -123,8 +128,9 @@ impl<'r> Report<'r> {
     }
 }
 
-/// Describes the first checkpoint with other packets than the recording. The recording numbers its
-/// blocks from 0, and the report numbers checkpoints from 1.
+/// Describes the first checkpoint whose packets differ from the recording. A checkpoint is a block
+/// of the recording. The recording numbers its blocks from 0, and the report numbers its
+/// checkpoints from 1.
 fn describe(first: &Difference) -> String {
     let Difference { block, first_input, from, recorded, sent } = *first;
     let packets = if recorded == sent {
@@ -155,7 +161,8 @@ impl fmt::Display for Report<'_> {
         writeln!(
             f,
             "{:<12}{}: {} datagrams, {} turns of service, {} timers, {} readings of the load, {} \
-             failed deliveries, {} commands, {} answers, {} connection events, {} drains",
+             failed deliveries, {} commands, {} answers to DNS queries and look-ups, {} connection \
+             events, {} starts of draining",
             "inputs",
             inputs.total(),
             inputs.datagrams,

@@ -1,7 +1,8 @@
 //! The log of a running process.
 //!
-//! A thread of its own writes the lines, because the reader of standard error may stall. The main
-//! thread, which takes the signals, never waits for it, except for a limited time at the end.
+//! A separate thread writes the lines, because the reader of standard error may stall. The main
+//! thread, which handles the signals, waits for the writing thread only at the end of the process,
+//! and only for a limited time.
 
 use std::io::{self, Write};
 use std::mem;
@@ -9,14 +10,14 @@ use std::mem;
 use crossbeam_channel::{Sender, bounded};
 use tidegate_server::Worker;
 
-/// Maximum number of lines that wait to be written.
+/// Maximum number of lines that wait to be written, except the last lines of the process.
 const WAITING_MAX: usize = 1024;
 
-/// Number of further places, for the last lines of the process and for the number of missing lines.
+/// Number of further places in the queue. They are for the last lines of the process, and for lines
+/// that report missing lines.
 const LAST_MAX: usize = 16;
 
-/// A writer of log lines. When it is dropped, it waits for a limited time until all lines are
-/// written.
+/// A writer of log lines. Its drop waits until all lines are written, but only for a limited time.
 #[derive(Debug)]
 pub struct LogWriter {
     /// The queue of lines. It is dropped before the thread, which ends when it has written all

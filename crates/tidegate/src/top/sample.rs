@@ -10,7 +10,7 @@ const KEPT: usize = 240;
 /// One reading of the admin interface.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sample {
-    /// The time of the reading, in seconds since the start of the process.
+    /// The time of the reading, in seconds since the start of Tidegate.
     pub now_s: f64,
     pub version: String,
     pub phase: String,
@@ -18,7 +18,8 @@ pub(super) struct Sample {
     pub listeners: Vec<String>,
     /// Counts of new calls since the start.
     pub calls: Calls,
-    /// Datagrams that were dropped at full sockets since the start.
+    /// Datagrams that were dropped since the start, because the receive buffer of a socket was
+    /// full.
     pub socket_drops: u64,
     /// Calls in progress.
     pub in_progress: u64,
@@ -71,7 +72,7 @@ pub(super) struct Backend {
 }
 
 impl Sample {
-    /// Reads the pages `/status`, `/overload` and `/rejections`.
+    /// Creates a sample from the contents of the pages `/status`, `/overload` and `/rejections`.
     pub fn new(status: &Value, overload: &Value, rejections: &Value) -> Self {
         let shards = || items(&status["shards"]);
         let sum = |name: &str| shards().map(|shard| count(&shard[name])).sum::<u64>();
@@ -125,7 +126,7 @@ fn backends(pool: &Value) -> impl Iterator<Item = Backend> {
 /// Rates between two readings, in 1/s.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rates {
-    /// The end of the interval, in seconds since the start of the process.
+    /// The end of the interval between the two readings, in seconds since the start of Tidegate.
     pub now_s: f64,
     pub arrived: f64,
     pub repeated: f64,
@@ -141,8 +142,8 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// Returns the rates from `before` to `after`, or all zero if the process was restarted in
-    /// between.
+    /// Returns the rates from `before` to `after`. All rates are zero if Tidegate was restarted
+    /// between the readings.
     fn between(before: &Sample, after: &Sample) -> Self {
         let seconds = after.now_s - before.now_s;
         if seconds <= 0.0 {
@@ -221,14 +222,14 @@ impl History {
         self.rates.back().cloned().unwrap_or_default()
     }
 
-    /// Returns one value of each interval, as pairs of a time and the value. The time is the end of
-    /// the interval in seconds, relative to the last reading: 0 or negative.
+    /// Returns the value of each interval, with the time of the interval's end. The time is in
+    /// seconds before the last reading, as a negative number or 0.
     pub fn points(&self, value: fn(&Rates) -> f64) -> Vec<(f64, f64)> {
         let now_s = self.rates.back().map_or(0.0, |rates| rates.now_s);
         self.rates.iter().map(|rates| (rates.now_s - now_s, value(rates))).collect()
     }
 
-    /// Returns the seconds that the kept readings span.
+    /// Returns the time in seconds from the first end of an interval to the last.
     pub fn span_s(&self) -> f64 {
         let times = self.rates.front().zip(self.rates.back());
         times.map_or(0.0, |(first, last)| last.now_s - first.now_s)

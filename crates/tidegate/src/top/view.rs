@@ -183,7 +183,8 @@ fn draw_backends(sample: &Sample, rates: &Rates, frame: &mut Frame<'_>, area: Re
     frame.render_widget(table, area);
 }
 
-/// Returns the reasons of the rejections of the last interval, the most frequent first.
+/// Returns a line with the reasons of the rejections in the last interval and their rates, the most
+/// frequent reason first.
 fn reasons(rates: &Rates) -> String {
     if rates.reasons.is_empty() {
         return " no rejections".to_owned();
@@ -194,7 +195,7 @@ fn reasons(rates: &Rates) -> String {
     format!(" rejected by {}", texts.join(", "))
 }
 
-/// Returns the last reading as one line.
+/// Returns the last reading as one line, or the error if it failed.
 pub(super) fn line(history: &History) -> String {
     let Some(sample) = history.latest() else { return String::new() };
     if let Some(error) = history.error() {

@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, value_name = "F", value_parser = number_in(0.001..=1.0))]
     quota: Option<f64>,
 
-    /// The period of the quota in milliseconds. It is the second number of `cpu.max`, which is in
+    /// The period of the quota in milliseconds. In `cpu.max` it is the second number, in
     /// microseconds
     #[arg(long, value_name = "MS", value_parser = number_in(1.0..=1000.0), default_value = "100", requires = "quota")]
     period_ms: f64,
@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = number_in(0.0..=100.0), default_value = "4", requires = "quota")]
     tick_ms: f64,
 
-    /// Seconds of each run. A round has eight runs
+    /// Duration of each run in seconds. A round has eight runs
     #[arg(long, value_name = "S", value_parser = number_in(0.5..=60.0), default_value = "2")]
     seconds: f64,
 
@@ -78,7 +78,7 @@ impl From<Kept> for Mode {
     }
 }
 
-/// Measures, prints the results and writes them to files.
+/// Measures the costs, prints them, and writes them to files.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let parameters = Parameters {
         mode: args.mode.into(),
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         }),
         seed: args.seed,
     };
-    // Measuring takes a while, so an unwritable output path is reported first.
+    // The measurement takes a while, so the command first checks that the file can be written.
     let unwritten = |error| format!("{}: {error}", args.out.display());
     let touched = fs::OpenOptions::new().append(true).create(true).open(&args.out);
     touched.map_err(|error| Trouble::usage(unwritten(error)))?;
@@ -110,8 +110,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 
 fn show(calibration: &Calibration) -> String {
     let mut text = format!(
-        "\n{calibration}\n\n{:.2} µs to receive a message; the other costs of each class:\n\
-         µs           examine    serve   reject\n",
+        "\n{calibration}\n\n{:.2} µs to receive a message; the other costs of a message of each \
+         class:\nµs           examine    serve   reject\n",
         calibration.receive_us()
     );
     for class in Class::ALL {

@@ -16,9 +16,9 @@ use crate::calibrate::Kept;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// The rate at which the model is evaluated, as a fraction of the greatest accepted rate. The value
-/// is that of paper 000, the thesis on single-class and simplified multi-class overload control
-/// (`docs/papers.md`).
+/// The rate of accepted messages for which the model is evaluated, as a fraction of the greatest
+/// possible rate of accepted messages. Paper 000, the thesis on single-class and simplified
+/// multi-class overload control (`docs/papers.md`), uses the same fraction.
 const PART: f64 = 0.9;
 
 /// Measure the cost of each kind of message (accepted, rejected or dropped), with and without the
@@ -27,11 +27,12 @@ const PART: f64 = 0.9;
 /// The command repeats §6.1 of paper 000, a thesis on single-class and simplified multi-class
 /// overload control in a SIP server (docs/papers.md). The server has no law, a law that measures
 /// the load at each message, or a law that measures it only once a second. The messages are those
-/// that the server can route, and those that it cannot. Each cost is measured in two ways: from
-/// socket to socket, and in the core alone. From the costs the command computes the time to process
-/// a message (t_a), the time to shed a message (t_d), and the cost of a rejected call (r) divided
-/// by the cost of a served call (s). It also computes the model of the paper's §5: the rate of
-/// accepted messages if the server admits a share f. Stop other programs while the command runs.
+/// that the server can route, and those that it cannot. Each cost is measured in two ways: with
+/// sockets (the whole cycle), and in the core alone. From the costs the command computes the time
+/// to process a message (t_a), the time to shed a message (t_d), and the cost of a rejected call
+/// (r) divided by the cost of a served call (s). It also evaluates the model in §5 of the paper,
+/// which gives the rate of accepted messages if the server admits the share f of the messages. Stop
+/// other programs while the command runs.
 #[derive(clap::Args)]
 pub struct Args {
     /// Mode of the measured server
@@ -56,7 +57,7 @@ pub struct Args {
     out: PathBuf,
 }
 
-/// Measures, prints the results and writes them to files.
+/// Measures the costs, prints them, and writes them to files.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let unmade = |error| Trouble::usage(format!("{}: {error}", args.out.display()));
     fs::create_dir_all(&args.out).map_err(unmade)?;
@@ -125,8 +126,9 @@ fn table(costs: &Costs) -> String {
             of(&row.processing)
         );
     }
-    text + "\nThe column `to` shows the destination. good: the server can route the message. bad: \
-            it cannot. The column `control` shows the overload control of the server. none: no \
+    text + "\nWhole cycle: from the receive buffer of a socket to the last sent packet. Core alone: \
+            without sockets.\nThe column `to` shows the destination. good: the server can \
+            route the message. bad: it cannot. The column `control` shows the overload control of the server. none: no \
             law. idle: the law `occupancy`, which measures only once a second. measures: the law \
             `occupancy`, which measures at each message.\n"
 }
@@ -175,8 +177,8 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
     text + "f: the admitted share of the messages (paper 000, §5)\n\n"
 }
 
-/// Returns a table with the costs of dropping a datagram: one that the process reads and drops, and
-/// one that the kernel drops.
+/// Returns a table with the costs of dropping a datagram: if the process reads it and then drops
+/// it, and if the kernel drops it.
 fn dropped(gate: &Gate) -> String {
     let mut text = format!(
         "dropped datagram of 500 bytes, CPU µs     {:>11} {:>11} {:>9}\n",
@@ -184,14 +186,14 @@ fn dropped(gate: &Gate) -> String {
     );
     for (what, Halves { sender, reader }) in [
         ("read, then dropped because of its first bytes", &gate.read),
-        ("dropped by the kernel gate", &gate.shed),
+        ("dropped by the kernel", &gate.shed),
     ] {
         let (sender, reader) = (sender.median_us, reader.median_us);
         text += &format!("{what:<41} {sender:>11.2} {reader:>11.2} {:>9.2}\n", sender + reader);
     }
     text + &format!(
-        "the kernel gate saves {:.2} µs; on this machine the time of arrival includes the time of \
-         sending\n\n",
+        "a drop by the kernel saves {:.2} µs; on this machine the time of arrival includes the time \
+         of sending\n\n",
         gate.saved_us()
     )
 }

@@ -45,14 +45,14 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Runs the demonstration, then prints the results.
+/// Runs the demonstration, and then prints and writes the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let summary = play(args)?
         .ok_or_else(|| Trouble::failure("the demonstration was stopped before its end"))?;
     tell(args, &summary)
 }
 
-/// A screen to which the demonstration writes its output.
+/// A screen that shows the output of the demonstration.
 struct OnScreen(Screen);
 
 impl Output for OnScreen {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The files that determine the program and its runs, from the root of the work tree.
+/// The files that determine the program and its runs, as paths from the root of the work tree.
 const SOURCES: [&str; 4] = [":/crates", ":/scenarios", ":/Cargo.toml", ":/Cargo.lock"];
 
 /// The crates that decide the outcome of a simulated run. The other crates drive sockets or contain

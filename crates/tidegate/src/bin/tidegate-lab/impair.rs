@@ -14,7 +14,8 @@ use tidegate_world::Seed;
 use crate::stage::{Stage, parse_address, random_seed, towards};
 use tidegate::trouble::Trouble;
 
-/// Maximum number of addresses from which packets leave for the target: one socket each.
+/// Maximum number of clients. The relay sends the packets of each client to the target from a
+/// socket of its own.
 const CLIENTS_MAX: u64 = 15;
 
 /// Maximum delay and jitter. It is short, so that the packets in transit still arrive when the
@@ -27,13 +28,14 @@ const PACKETS_MAX: usize = 65_536;
 /// Relay datagrams between a server and its clients like a bad network: with loss, delay,
 /// reordering and duplication
 ///
-/// The command runs until SIGTERM or SIGINT, and then prints what it did. One value applies to both
-/// directions. Of two values TOWARDS,BACK, the first applies to datagrams to the target, and the
-/// second to datagrams from the target. The relay makes a random decision for each datagram, by the
-/// same rules as the simulator. The same seed gives the same sequence of decisions.
+/// The command runs until SIGTERM or SIGINT, and then prints the counts of datagrams. If an option
+/// has one value, it applies to both directions. If an option has two values TOWARDS,BACK, the
+/// first applies to datagrams to the target, and the second to datagrams from the target. The relay
+/// makes a random decision for each datagram, by the same rules as the simulator. The same seed
+/// gives the same sequence of decisions.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address for the clients, ADDRESS[:PORT]
+    /// Local address to which the clients send, ADDRESS[:PORT]
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     listen: SocketAddr,
 
@@ -61,7 +63,8 @@ pub struct Args {
     #[arg(long, value_name = "P[,P]", default_value = "0%")]
     duplicate: Ways<Share>,
 
-    /// Maximum number of clients, by address and port. The relay drops datagrams of further clients
+    /// Maximum number of clients. A client is an address with a port. The relay drops datagrams of
+    /// further clients
     #[arg(long, value_name = "N", default_value_t = 8,
           value_parser = clap::value_parser!(u64).range(1..=CLIENTS_MAX))]
     clients: u64,
@@ -97,8 +100,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         packets_max: PACKETS_MAX,
     };
     let mut relay = Relay::new(settings, Seed(seed));
-    // The parent process waits for this line. The line also tells it the port, if it asked for any
-    // free one.
+    // The parent process waits for this line. The line also tells the parent process the port, if
+    // it asked for any free port.
     let _ = writeln!(anstream::stdout(), "impairing {} at {}", args.target, stage.local());
     let run = stage.run(&mut relay, || {})?;
 
@@ -147,8 +150,9 @@ fn table(counts: &RelayCounts) -> String {
     }
     let RelayCounts { clients, no_room, strays, late, undelivered, .. } = counts;
     text += &format!(
-        "clients {clients}; datagrams not relayed: {no_room} because --clients was reached, \
-         {strays} that belong to no client, {late} at the stop; not delivered: {undelivered}\n"
+        "clients {clients}; dropped datagrams: {no_room} because there were already --clients \
+         clients, {strays} because they belong to no client, {late} because the relay was stopping; \
+         {undelivered} sent datagrams could not be delivered\n"
     );
     text
 }

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-/// Returns a function that parses a number in `range`.
+/// Returns a function that parses a number, and rejects numbers outside `range`.
 pub fn number_in(
     range: RangeInclusive<f64>,
 ) -> impl Fn(&str) -> Result<f64, String> + Clone + Send + Sync {

@@ -17,10 +17,10 @@ use tidegate::trouble::Trouble;
 ///
 /// There are three measurements, as in paper 000. The first is the additional cost of a message
 /// when the laws occupancy, aro and sired measure at intervals of several messages and admit all
-/// messages (§6.2). The second is the error of the measured occupancy, by window and clock
-/// resolution (§4.1.1). The third is the deviation of the deterministic and the random throttle
-/// from their share, compared with the exact formulas (§3.4). Stop other programs while the command
-/// runs.
+/// messages (§6.2). The second is the error of the measured occupancy, for several windows and
+/// several clock resolutions (§4.1.1). The third is the deviation of the deterministic and the
+/// random throttle from their share, compared with the exact values by formula (§3.4). Stop other
+/// programs while the command runs.
 #[derive(clap::Args)]
 pub struct Args {
     /// Mode of the measured server
@@ -54,7 +54,7 @@ pub struct Args {
     out: PathBuf,
 }
 
-/// Measures, prints the results and writes them to files.
+/// Measures, prints the results, and writes them to files.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let unmade = |error| Trouble::usage(format!("{}: {error}", args.out.display()));
     fs::create_dir_all(&args.out).map_err(unmade)?;
@@ -105,8 +105,9 @@ fn of_readings(readings: &readings::Readings) -> String {
         "\nThe occupancy of a thread, read with each clock. Over the whole run it is \
          {occupancy:.3} (intended: {intended:.3}): {packets} packets in {seconds:.1} s.\n\
          Each reading covers k measurements, one every `measure` packets. Error: root mean \
-         square of the differences from the occupancy over the whole run. By grain: the same from \
-         the readings of an exact clock.\n\
+         square of the differences from the occupancy over the whole run. By grain: root mean \
+         square of the differences from an exact clock in the same windows, which only the clock's \
+         resolution causes.\n\
          {:<7} {:>4} {:>8} {:>9} {:>7} {:>8} {:>9} {:>7} {:>7} {:>8}\n",
         "clock",
         "k",
@@ -139,9 +140,9 @@ fn of_readings(readings: &readings::Readings) -> String {
 
 fn of_droppers(rows: &[droppers::Row], pieces: u32) -> String {
     let mut text = format!(
-        "\nAccuracy of the throttles: {pieces} requests at each share f to admit. Each pair of \
-         columns is the measured value and the value of the exact formula.\nDeviation: standard \
-         deviation of the number of admitted requests among {WINDOW}. Run: rejected requests \
+        "\nAccuracy of the throttles: {pieces} requests at each share f to admit. Of each pair \
+         of columns, the first is the measured value, and the second the exact value by formula.\n\
+         Deviation: standard deviation of the number of admitted requests among {WINDOW}. Run: rejected requests \
          between two admitted ones.\n{:<14} {:>6} {:>9}   {:^17}   {:^17}   {:^17}\n",
         "throttle", "f", "admitted", "deviation", "mean run length", "longest run"
     );

@@ -36,7 +36,7 @@ pub struct Args {
     params: Vec<Setting>,
 
     /// The costs of messages in the simulation, from a file that `tidegate-lab calibrate` wrote,
-    /// instead of the recorded [emulate]
+    /// instead of the table [emulate] in the recorded configuration
     #[arg(long, value_name = "FILE", requires = "laws")]
     costs: Option<PathBuf>,
 
@@ -45,12 +45,13 @@ pub struct Args {
     deadline: Duration,
 }
 
-/// Replays, compares, simulates and prints the results.
+/// Replays the recording, simulates its calls under the laws, and prints the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let laws = law::choose(&args.laws, &args.params).map_err(Trouble::usage)?;
     let costs = args.costs.as_deref().map(costs_file::load).transpose()?;
     let source = Source::open(&args.replay)?;
-    // A long recording takes minutes, so a missing input is reported first.
+    // The replay of a long recording takes minutes, so the command first checks that the simulation
+    // is possible.
     if !laws.is_empty() && costs.is_none() && source.config.emulate.is_none() {
         return Err(Trouble::usage(NoAnswer::Costs));
     }

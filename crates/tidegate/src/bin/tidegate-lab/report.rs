@@ -1,4 +1,4 @@
-//! `tidegate-lab report`: one page of one or several folders of results.
+//! `tidegate-lab report`: one page with the results in one or several folders.
 
 use std::fs;
 use std::io::{self, Write};
@@ -63,8 +63,8 @@ fn write(report: &Report, out: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the prefix of the file names of this scenario. The scenario name comes from a results
-/// file, so it must not lead into another folder.
+/// Returns the prefix of the file names of a scenario. The name of the scenario comes from a
+/// results file, so characters that could lead into another folder are replaced.
 fn prefix(scenario: &str) -> String {
     let kept = |c: char| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     scenario.chars().map(kept).chain(['-']).collect()

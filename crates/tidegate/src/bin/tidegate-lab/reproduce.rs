@@ -21,16 +21,17 @@ use crate::history::History;
 use crate::run::cores;
 use crate::signals::cancelled_by_signal;
 
-/// The commit in the record if there is no git history.
+/// The name of the commit in reproduction.json if there is no git history.
 const UNKNOWN: &str = "unknown commit";
 
 /// Run the claims of the papers in simulated time and give a verdict on each
 ///
-/// A claim is reproduced, partly reproduced, or not. Its file in the directory `claims` has the
-/// rule and the known verdict. The command writes the results into reproduction.json and
-/// reproduction.md in the directory of `--docs`. It does not write them if the sources or the
-/// scenarios have changes that are not committed, because nobody could repeat these runs. Exit
-/// status: 0 if every verdict is the known one, 1 if not, 2 if a claim or a scenario is wrong.
+/// The verdict is that the claim is reproduced, partly reproduced, or not reproduced. The file of
+/// the claim in the directory `claims` contains the rule for the verdict, and the known verdict.
+/// The command writes the results into reproduction.json and reproduction.md in the directory of
+/// `--docs`. It does not write them if the sources or the scenarios have changes that are not
+/// committed, because nobody could repeat these runs. Exit status: 0 if every verdict is the known
+/// one, 1 if not, 2 if a claim or a scenario is wrong.
 #[derive(clap::Args)]
 pub struct Args {
     /// Do only short runs with one seed, for the claims whose verdict these runs can show. Do not
@@ -136,11 +137,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     };
     say(&format!("{count} in {:.0} s", began.elapsed().as_secs_f64()));
     say(&format!(
-        "figures and results: {}, in one directory for each set-up",
+        "figures and results: {}, with one directory for each set-up of a claim",
         reproduction.folder.display()
     ));
     if args.quick {
-        // Before the first row is recorded there is no record to read.
+        // Before the first row is recorded, there is no file reproduction.json.
         let commits = page.commits().unwrap_or_default();
         let _ = warn_of_older(commits, &claims, history.as_ref());
     }
@@ -152,7 +153,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     Ok(if is_known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks the page without any run, and names the stale rows.
+/// Checks reproduction.md and reproduction.json without any run, and names the stale rows.
 fn check(
     page: &Page,
     claims: &Claims,
@@ -183,8 +184,8 @@ fn check(
 }
 
 /// Prints warnings about rows that are older than the last change of the program. `recorded` has
-/// the commits of the recorded rows, each with the number of its rows. Returns the warning about
-/// recorded rows.
+/// the commits of the rows in reproduction.json, each with its number of rows. Returns the warning
+/// about these rows. A second warning is about the rows that other commands have measured.
 fn warn_of_older(
     recorded: BTreeMap<String, usize>,
     claims: &Claims,

@@ -22,7 +22,7 @@ use tidegate_lab::worlds::{self, Loopback, Simulated, Speed};
 
 use crate::signals::cancelled_by_signal;
 
-/// Message for a run that a signal ended.
+/// Message if a signal ends the command.
 const STOPPED: &str = "the command was stopped; the results of finished runs are kept";
 
 /// Run a scenario and show the results
@@ -39,12 +39,12 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = World::Real)]
     world: World,
 
-    /// Seed of the first run of each parameter set, instead of the scenario's
+    /// Seed of the first run of each parameter set, instead of the seed in the scenario
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Costs of messages, from a file written by `tidegate lab calibrate`, instead of the
-    /// scenario's [emulate]
+    /// Costs of messages, from a file that `tidegate-lab calibrate` wrote, instead of the table
+    /// [emulate] of the scenario
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
 
@@ -62,9 +62,9 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
-    /// Run only the K-th of N parts and write no tables. So several processes, on one or several
-    /// machines with a common DIR, can share the work. After that, a run without this option
-    /// combines the results
+    /// Do only the K-th of N parts of the runs, and write no tables. So several processes, on one
+    /// or several machines with a common DIR, can share the work. After that, the command without
+    /// this option combines the results
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
 }
@@ -134,7 +134,7 @@ pub fn check_highlight(asked: &[String], labels: &[&str]) -> Result<(), Trouble>
     }
 }
 
-/// The world in which a scenario is run, and the programs that produce the results.
+/// The world in which a scenario is run, and the programs that the runs need.
 pub struct Worlds {
     /// The laboratory and, for real sockets, the proxy.
     pub programs: Programs,
@@ -150,7 +150,7 @@ impl Worlds {
     /// Finds the programs that runs in `world` need.
     ///
     /// # Errors
-    /// Returns an error when a program is missing or cannot be read.
+    /// Returns an error if a program is missing or cannot be read.
     pub fn new(world: World) -> Result<Self, Trouble> {
         let lab = std::env::current_exe().map_err(Trouble::usage)?;
         let read = |programs: &[PathBuf]| Programs::read(programs).map_err(Trouble::usage);
@@ -174,7 +174,8 @@ impl Worlds {
         }
     }
 
-    /// Returns the number of simulated packets so far, and the CPU time for them.
+    /// Returns the number of simulated packets so far, and the CPU time for them. Both are 0 on
+    /// real sockets.
     fn speed(&self) -> Speed {
         match &self.stage {
             Stage::Simulated(simulated) => simulated.speed(),

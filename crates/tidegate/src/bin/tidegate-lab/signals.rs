@@ -1,4 +1,4 @@
-//! Handling of Ctrl-C and SIGTERM by commands that keep their results so far.
+//! Handling of Ctrl-C and SIGTERM for commands that end early and keep the finished results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -25,7 +25,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 /// Maximum time that open calls may take to end after a signal.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Maximum time for which a driver waits for further datagrams, so that one wake serves several.
+/// Maximum time for which the driver pauses, so that one wake serves several datagrams.
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 
 /// The sockets of a core, and the clock of its driver.
@@ -69,8 +69,8 @@ pub struct Run {
 }
 
 impl Stage {
-    /// Binds `addresses`, at least one. Port 0 means any free port. Received datagrams may be
-    /// handled up to `slack` late, so that one wake-up serves several.
+    /// Binds `addresses`, at least one. Port 0 means any free port. The agent may get a datagram up
+    /// to `slack` late, so that one wake serves several datagrams.
     pub fn open(addresses: &[SocketAddr], slack: Duration) -> Result<Self, Trouble> {
         let bind = |&address| open(&Listen { split: false, ..Listen::new(address) });
         let groups = addresses.iter().map(bind).collect::<Result<_, _>>();
@@ -93,8 +93,8 @@ impl Stage {
         Ok(Self::new(Vec::new(), Some(connected), slack))
     }
 
-    /// Makes the agent open WebSockets from `local`, with the settings `tls_peers` if `transport`
-    /// has TLS. `limits` apply to all connections.
+    /// Creates the stage of an agent that opens WebSockets from `local`. If `transport` has TLS,
+    /// the connections have the settings `tls_peers`. `limits` apply to all connections.
     pub fn client(
         client: WebSocketClient,
         transport: Transport,
@@ -129,7 +129,7 @@ impl Stage {
         }
     }
 
-    /// Returns all bound addresses, in the order of the request.
+    /// Returns all bound addresses, in the order in which [`open`](Self::open) got them.
     pub fn locals(&self) -> Vec<SocketAddr> {
         self.groups.iter().map(Group::local).collect()
     }
@@ -204,7 +204,7 @@ impl Stage {
 }
 
 impl Connected {
-    /// Returns the counts of the connections, with those of the driver.
+    /// Returns the counts of the connections. Some of them come from the counters of the driver.
     fn usage(&self, driver: &Counters) -> StreamUsage {
         StreamUsage {
             transport: self.transport,
@@ -279,7 +279,7 @@ fn watch(
     }
 }
 
-/// Returns the CPU time of all threads, user and system.
+/// Returns the CPU time of all threads of this process, in user mode and in the kernel.
 fn process_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     // The clock counts from zero, so neither field is negative.
@@ -312,8 +312,8 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     Ok(address)
 }
 
-/// Returns a random seed for a run without one. Two runs against one server then have different
-/// Call-IDs.
+/// Returns a random seed for a run whose user gives none. So two runs against one server have
+/// different Call-IDs.
 pub fn random_seed() -> Result<u64, Trouble> {
     getrandom::u64().map_err(|error| {
         Trouble::failure(format!(

@@ -23,9 +23,9 @@ use crate::signals::cancelled_by_signal;
 /// hold
 ///
 /// Each seed generates proxies, callers, servers, links and faults (a world). If a checker finds an
-/// error, the command makes the world as small as possible and writes it to a file. --replay runs
-/// the world in such a file again. Exit status: 0 if no checker found an error, 1 if one did, 2 if
-/// the command could not run.
+/// error, the command tries to make the world smaller without losing the error, and writes the
+/// smallest such world to a file. --replay runs the world in such a file again. Exit status: 0 if
+/// no checker found an error, 1 if one did, 2 if the command could not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// Number of seeds to run [default: no limit, until a signal stops the command]
@@ -65,7 +65,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Searches seeds, or replays one world.
+/// Runs the worlds of the seeds, or the world in a file.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     match &args.replay {
         Some(file) => replay_file(file, args.json),
@@ -114,8 +114,8 @@ fn hunt_seeds(args: &Args) -> Result<ExitCode, Trouble> {
         jobs: args.jobs.unwrap_or_else(cores).get(),
         tries_max: args.tries,
     };
-    // A panic of a core is reported as an error of its world. So the usual message of the panic is
-    // not printed.
+    // The panic of a core counts as an error that a checker found. So the usual message of a panic
+    // is not printed.
     std::panic::set_hook(Box::new(|_| {}));
     let started = Instant::now();
     let mut failures = Vec::new();

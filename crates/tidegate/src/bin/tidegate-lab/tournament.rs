@@ -19,12 +19,13 @@ use crate::signals::cancelled_by_signal;
 
 /// Compare all laws in all scenarios of a directory, in simulated time
 ///
-/// A path is a set of values for `decide`, `queue` and `disposal`. All laws run on the path of the
-/// scenario. Some laws also run on their own path: the path of the paper or program from which they
-/// come. The difference between the paths comes from a cheaper rejection or another queue, not from
-/// the law. The report has no difference for a law that also has other parameters on its own path.
-/// All laws get the same calls. For each scenario the command prints the law with the highest
-/// goodput, the laws whose goodput is not significantly lower, and the default law.
+/// A path is a set of values for `decide`, `queue` and `disposal`. All laws run on the path that
+/// the scenario sets. Some laws also run on their own path: the path of the paper or program from
+/// which they come. If the results of a law on the two paths differ, the cause is a cheaper
+/// rejection or another queue, not the law. The report does not show this difference for a law that
+/// also has other parameters on its own path. All laws get the same calls. For each scenario the
+/// command prints the law with the highest goodput, the laws whose goodput is not significantly
+/// lower, and the default law.
 #[derive(clap::Args)]
 pub struct Args {
     /// Directory of the scenarios and of own-paths.toml

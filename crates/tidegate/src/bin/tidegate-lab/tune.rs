@@ -21,11 +21,12 @@ use crate::signals::cancelled_by_signal;
 /// Search for the parameters of a law that fit a scenario best
 ///
 /// The search method is extremum seeking. The search changes the parameters a little, and then
-/// moves them towards better results. At the end it compares the result with the start, with seeds
-/// that the search has not used. Exit status: 0 if the result is not worse than the start, 1 if it
-/// is worse, 2 if the search could not run. The result counts as worse if the goodput is lower by
-/// more than 0.5 % of the bound, which is the most goodput that any law could reach at this load.
-/// With `--objective delay` it counts as worse if the delay is longer by more than 2 %.
+/// moves them towards better results. At the end it compares the found parameters with those at the
+/// start, in runs with seeds that the search has not used. Exit status: 0 if the result is not
+/// worse than the start, 1 if it is worse, 2 if the search could not run. The result counts as
+/// worse if the goodput is lower by more than 0.5 % of the bound, which is the most goodput that
+/// any law could reach at this load. With `--objective delay` it counts as worse if the delay is
+/// longer by more than 2 %.
 #[derive(clap::Args)]
 pub struct Args {
     /// The scenario file. The search uses its loads, its seeds and its variant with the law
@@ -35,13 +36,13 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     law: String,
 
-    /// A parameter to search. May be given several times [default: all parameters with a value
-    /// above 0, except switches (0 or 1)]
+    /// A parameter to change in the search. May be given several times [default: all parameters
+    /// with a value above 0, except switches (0 or 1)]
     #[arg(long = "param", value_name = "NAME")]
     params: Vec<String>,
 
-    /// Value of a parameter at the start, instead of its default. The parameter need not be
-    /// searched. May be given several times
+    /// Value of a parameter at the start, instead of its default. This may also be a parameter that
+    /// the search does not change. May be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_from)]
     from: Vec<(String, f64)>,
 
@@ -83,7 +84,7 @@ enum Wanted {
     Delay,
 }
 
-/// Runs the search, prints the steps and the result, and draws a figure.
+/// Runs the search, prints the steps and the result, and writes them and a figure to files.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let scenario = Scenario::load(&args.scenario)?;
     let name = format!("{}-{}", scenario.name, args.law);
@@ -126,7 +127,9 @@ fn parameters(args: &Args, scenario: Scenario) -> Result<Parameters, String> {
         let (param, value) = param.ok_or_else(|| {
             format!("law `{}` has no parameter `{name}`; see `tidegate-lab list laws`", args.law)
         })?;
-        let from_zero = format!("`{name}` starts at {value}, and must start above 0; use --from");
+        let from_zero = format!(
+            "`{name}` starts at {value}, and must start above 0; set another start with --from"
+        );
         if value > 0.0 { Ok(param) } else { Err(from_zero) }
     };
     let sought = match args.params.is_empty() {

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::{items, millis, note_on_drops, number, percent, rate, table, text, whole};
 
-/// Formats the laws in force, the results of the new work of the last second, the heavy sources,
-/// and the measurements of the shards.
+/// Formats the laws in force, the rates of new work in the last second, the heavy sources, the
+/// measurements of the shards, and the comparison with a shadow law.
 pub(in crate::ctl) fn overload(overload: &Value) -> String {
     let mut out = in_force(overload);
     out += "\n";
@@ -60,17 +60,19 @@ fn last_second(overload: &Value) -> String {
     table(&heads, &[1, 8], rows) + note_on_drops(calls)
 }
 
-/// Formats the sources whose INVITEs and REGISTERs the kernel drops, and those whose emergency calls
-/// it does not spare, with an empty line at the end. Returns an empty text if there are none.
+/// Formats the kind of requests that the kernel drops, the heavy sources, and the sources that
+/// flood with emergency calls, with an empty line at the end. Returns an empty text if the share to
+/// drop is 0 and no source floods.
 fn heavy(overload: &Value) -> String {
     let mut out = match overload["kernel_drops"].as_str() {
         Some("heavy") => "the kernel drops INVITEs and REGISTERs of heavy sources only\n",
         Some("all") => {
             "the kernel drops INVITEs and REGISTERs of all sources that it does not spare\n"
         }
-        // While the share is 0, the kernel drops only requests of which it gets too many copies.
+        // While the share to drop is 0, the kernel drops only requests that arrive in too many
+        // copies.
         _ if items(&overload["emergency_floods"]).next().is_some() => {
-            "the kernel may drop emergency calls of the sources that flood with them\n"
+            "the kernel may drop emergency calls of sources that send too many of them\n"
         }
         _ => return String::new(),
     }
@@ -173,7 +175,8 @@ fn law(role: &str, law: &Value) -> String {
     out
 }
 
-/// Formats the decisions on new calls that the shadow law would have made.
+/// Formats the numbers of new calls by two decisions: that of the law in force, and that which the
+/// shadow law would have made.
 fn compared(overload: &Value) -> String {
     let heads =
         ["shard", "shadow admits", "both admit", "only the law", "only the shadow", "neither"];
@@ -209,7 +212,8 @@ mod tests {
                 "single": { "kind": "share", "value": 0.25 } },
             "waiting_max": null, "wait_max_ms": 0.0, "rank_floor": 0.0, "kernel_drop_share": 0.75,
             "kernel_drop_share_of_registers": 0.9,
-            // Until its window is full, the law admits everything, and reports an allowance of 1.
+            // The law has a window that is not full. So it admits everything, and reports an
+            // allowance of 1.
             "allowance": { "session": 1.0, "single": 1.0 },
         })
     }
@@ -229,7 +233,7 @@ mod tests {
         assert!(row.ends_with(limits), "{shown}");
     }
 
-    /// The kernel does not count the two methods separately.
+    /// The kernel counts dropped INVITEs and dropped REGISTERs together.
     #[test]
     fn the_row_of_the_calls_is_said_to_include_dropped_registers() {
         let note = "`arrived` and `kernel drops` of the calls also count the REGISTERs that the \

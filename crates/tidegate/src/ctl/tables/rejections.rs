@@ -113,7 +113,7 @@ pub(in crate::ctl) fn call(call: &Value) -> String {
 /// Formats an entry of a call table.
 fn entry(entry: &Value) -> String {
     let state = match entry["state"].as_str() {
-        Some("single") => "no call, but a single request,",
+        Some("single") => "no call, but a single request",
         Some("trying") => "not answered",
         Some("unacknowledged") => "answered without ACK",
         Some("established") => "established",

@@ -36,7 +36,7 @@ const FROM_MAX: usize = 64;
 /// authenticated, so use it only in networks that you trust.
 ///
 /// Exit status: 0 after a signal. With --once: 0 if the plan was carried out to its end, 1 if not.
-/// 2 if the command could not run.
+/// Also 1 if the follower can accept no more connections. 2 if the command could not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// Local address to which leaders connect, ADDRESS[:PORT]
@@ -66,7 +66,8 @@ pub struct Args {
     once: bool,
 }
 
-/// Follows leaders, one after the other, until a signal arrives.
+/// Carries out the plans of leaders, one after the other, until a signal arrives. With `--once`,
+/// carries out one plan.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     if args.from.len() > FROM_MAX {
         return Err(Trouble::usage(format!("--from has more than {FROM_MAX} addresses")));
@@ -77,8 +78,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let listener = TcpListener::bind(args.listen).map_err(wrong)?;
     let address = listener.local_addr().map_err(wrong)?;
     let from = Allowed(args.from.iter().map(IpAddr::to_canonical).collect());
-    // The parent process waits for this line. The line also tells it the port, if it asked for any
-    // free one.
+    // The parent process waits for this line. The line also tells the parent process the port, if
+    // it asked for any free port.
     tell(format_args!("waiting at {address} for plans from {from}"));
     let busy = Busy::default();
     let leaders = Entrance::open(listener, from, busy.clone()).map_err(Trouble::failure)?;

@@ -76,8 +76,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     Ok(if merged.is_perfect() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the configuration of each part, or an error for an invalid load. The followers would
-/// reject it too, but their error does not show the user which option is wrong.
+/// Returns the configuration of each part. Returns an error if the load is invalid. The followers
+/// would reject such a load too, but their errors would not tell the user which option is wrong.
 fn divide(config: &CallerConfig, count: usize) -> Result<Vec<CallerConfig>, Trouble> {
     config.check().map_err(Trouble::usage)?;
     let of = u32::try_from(count).ok().filter(|&of| of <= Share::PARTS_MAX);

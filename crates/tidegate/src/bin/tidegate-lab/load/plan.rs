@@ -1,4 +1,4 @@
-//! The command whose load a leader divides among its followers.
+//! The command in a plan: the leader divides its load among the followers.
 
 use clap::{Parser, Subcommand};
 
@@ -20,8 +20,9 @@ enum Command {
 /// Returns the options of the command `words`.
 ///
 /// # Errors
-/// Returns an error of clap if an option is wrong, or if an option belongs to one machine. Rejects
-/// a trace before its file is opened, because the words may come from a peer.
+/// Returns an error of clap if an option is wrong, or if an option applies to a single machine and
+/// so cannot be part of a plan. Rejects a trace before its file is opened, because the words may
+/// come from a peer.
 pub fn parse(words: &[String]) -> Result<Box<uac::Args>, clap::Error> {
     let is_trace =
         |word: &String| word.strip_prefix("--arrivals=").unwrap_or(word).starts_with("trace:");

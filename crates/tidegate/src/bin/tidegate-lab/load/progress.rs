@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_agent::CallerStats;
 use tidegate_world::Counter;
 
-/// The counts of calls while they are made, or of registrations.
+/// The counts of calls or registrations at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Progress {
     /// Calls or registrations that have become due.

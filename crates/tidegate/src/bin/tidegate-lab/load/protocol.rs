@@ -35,7 +35,7 @@ pub const PREPARATION: Duration = Duration::from_secs(60);
 /// Maximum number of words in the command of a plan.
 const WORDS_MAX: usize = 256;
 
-/// Maximum number of characters of a peer's text that are printed.
+/// Maximum number of printed characters of a text that a peer sent.
 const REASON_MAX: usize = 400;
 
 /// Maximum sum of all counts in a result, so that sums of the results of all followers do not
@@ -77,7 +77,7 @@ impl Version {
 pub struct Plan {
     /// The command and its arguments, such as `uac 127.0.0.1:5070 --rate 10`.
     pub words: Vec<String>,
-    /// Seed of the run, even if `words` does not contain it.
+    /// Seed of the run. It is set even if `words` does not contain `--seed`.
     pub seed: u64,
     /// Number of this follower, from 0.
     pub index: u32,
@@ -152,7 +152,8 @@ impl Message for FromLeader {
 }
 
 impl Message for FromFollower {
-    /// A result has six histograms, each of at most 24,000 buckets of 20 bytes.
+    /// The longest message is a result. It has six histograms, each of at most 24,000 buckets of 20
+    /// bytes.
     const LENGTH_MAX: usize = 4 << 20;
 
     fn read(line: &[u8]) -> Result<Self, String> {
@@ -181,8 +182,8 @@ fn counts(value: &Value) -> u64 {
     }
 }
 
-/// Returns the text of a peer without control characters, and not too long, so that it can be
-/// printed.
+/// Returns the beginning of a peer's text, at most [`REASON_MAX`] characters, with spaces instead
+/// of control characters. So the text is safe to print.
 pub fn printable(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().take(REASON_MAX).map(plain).collect()

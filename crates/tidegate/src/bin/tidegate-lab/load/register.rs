@@ -60,11 +60,12 @@ pub struct Args {
     #[arg(long, value_name = "HOW", value_parser = parse_arrivals, default_value = "poisson")]
     arrivals: Process,
 
-    /// Number of users, which register in turn: USER-0, USER-1, …
+    /// Number of users, which register in turn. With several users, their names are USER-0, USER-1,
+    /// …
     #[arg(long, value_name = "N", default_value_t = 1)]
     users: u32,
 
-    /// Expires of each REGISTER, in seconds
+    /// Value of Expires in each REGISTER, in seconds
     #[arg(long, value_name = "S", default_value_t = 3600)]
     expires: u32,
 
@@ -77,12 +78,13 @@ pub struct Args {
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     warm_up: Duration,
 
-    /// Maximum number of registrations without a response. Further registrations do not begin, and
-    /// the report counts them
+    /// Maximum number of registrations that wait for a response. Further registrations do not
+    /// begin, and the report counts them
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     open_max: usize,
 
-    /// Send messages up to MS milliseconds late (at most 1), to wake up once for several messages
+    /// Send messages up to MS milliseconds late (at most 1), so that the generator wakes up once
+    /// for several messages
     #[arg(long, value_name = "MS", value_parser = parse_slack, default_value = "0.2")]
     slack: Duration,
 
@@ -136,7 +138,7 @@ pub struct Args {
     progress: bool,
 }
 
-/// Registers the users and prints the results.
+/// Registers the users, and then prints and writes the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     if matches!(args.arrivals, Process::Trace(_)) {
         return Err(Trouble::usage(
@@ -228,8 +230,8 @@ fn configure(args: &Args, local: SocketAddr, target: SocketAddr) -> RegistrantCo
     }
 }
 
-/// Returns a CSeq number above those of an earlier run with the same seed, if no user registered
-/// more often than every two seconds in that run.
+/// Returns a CSeq number that is larger than those of an earlier run with the same seed. This is
+/// true if no user registered more often than every two seconds in the earlier run.
 // RFC 3261 §8.1.1.5: "A client could, for example, choose the 31 most significant bits of a 32-bit
 // second clock as an initial sequence number."
 fn first_cseq() -> u32 {

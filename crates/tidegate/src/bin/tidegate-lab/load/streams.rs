@@ -20,20 +20,20 @@ use tidegate_world::Transport;
 use crate::stage::Stage;
 use tidegate::trouble::Trouble;
 
-/// Number of file descriptors that are reserved for everything but connections.
+/// Number of file descriptors that are reserved for everything except connections.
 const OTHERS: usize = 64;
 
 /// Maximum number of connections, if the operating system allows as many.
 const CONNECTIONS_MAX: usize = 100_000;
 
-/// Maximum number of messages that wait for one connection. There may be many, because an open loop
-/// continues while the server reads nothing.
+/// Maximum number of messages that wait for one connection. There may be many, because the
+/// generator offers further calls while the server reads nothing.
 const WAITING_MAX: usize = 10_000;
 
 /// Maximum number of bytes that wait for one connection.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
-/// The certificates of both sides.
+/// The options for TLS: the certificates that verify peers, and the certificate of this side.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct TlsArgs {
     /// PEM file with the CA certificates that verify TLS peers [default: the CAs that this machine
@@ -41,12 +41,12 @@ pub struct TlsArgs {
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 
-    /// Accept every certificate of a peer over TLS, also a self-signed one
+    /// Accept every certificate of a TLS peer, even a self-signed one
     #[arg(long, conflicts_with = "ca")]
     tls_insecure: bool,
 
     /// PEM file with the certificate by which this side identifies itself over TLS [default: a
-    /// self-signed one, made for this run]
+    /// self-signed one on connections that peers open, none on connections that this side opens]
     #[arg(long, value_name = "FILE", requires = "private_key")]
     certificate: Option<PathBuf>,
 
@@ -81,7 +81,7 @@ impl TlsArgs {
         Stage::listen(&listen, self.peers(transport, name)?, limits(), slack)
     }
 
-    /// Returns the first option that names a file, or `None`.
+    /// Returns the first given option that names a file, or `None` if none is given.
     pub fn file_option(&self) -> Option<&'static str> {
         let given = [
             ("--ca", &self.ca),
@@ -125,7 +125,8 @@ impl TlsArgs {
         config.map(Arc::new).map_err(|error| self.unusable(&error))
     }
 
-    /// Returns the TLS settings for connections to peers. Without TLS, there are none for any peer.
+    /// Returns a function that gives the TLS settings for a connection to a peer. If `transport`
+    /// has no TLS, the function gives `None` for every peer.
     fn peers(&self, transport: Transport, name: Option<&str>) -> Result<TlsPeers, Trouble> {
         if !transport.is_secure() {
             return Ok(Arc::new(|_| None));

@@ -8,10 +8,10 @@ use tidegate_world::Transport;
 use super::streams::parse_transport;
 use tidegate::trouble::Trouble;
 
-/// The called user and the address of the server.
+/// The user to call or to register, and the address of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The URI of the called user.
+    /// The URI of the user.
     pub uri: String,
     /// The host as given on the command line, without brackets.
     pub host: String,
@@ -22,7 +22,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns the transport: that of the option, or else that of the URI, or else UDP.
+    /// Returns the transport of the requests: the one that the option `--transport` names
+    /// (`asked`), or else the one in the URI, or else UDP.
     ///
     /// RFC 3263 §4.1: "If the URI specifies a transport protocol in the transport parameter, that transport
     /// protocol SHOULD be used."
@@ -39,7 +40,8 @@ impl Target {
         }
     }
 
-    /// Returns the address of the server over a transport.
+    /// Returns the address of the server. If the target has no port, the port is the default of
+    /// `transport`.
     pub fn address(&self, transport: Transport) -> SocketAddr {
         let mut address = self.address;
         if !self.has_port {
@@ -59,7 +61,7 @@ impl Target {
     }
 }
 
-/// Returns the port of a server whose URI has none.
+/// Returns the port of a server if its URI has no port.
 fn default_port(transport: Transport) -> u16 {
     match transport {
         // RFC 3261 §19.1.2.

@@ -50,8 +50,9 @@ pub struct Args {
     ///
     /// poisson: calls are independent of each other
     /// uniform: times between calls are equal
-    /// mmpp:F=S,F=S,…: calls come in bursts, by 2 to 8 states. A state has a factor F
-    ///   on the rate and a mean duration of S seconds. The mean rate is still R
+    /// mmpp:F=S,F=S,…: calls come in bursts. The generator changes at random between 2
+    ///   to 8 states. A state lasts S seconds on average, and its rate is proportional
+    ///   to F. The mean rate is R
     /// trace:FILE: calls begin at the times in FILE: seconds after the start, one on
     ///   each line, in ascending order. # begins a comment
     #[arg(
@@ -77,8 +78,8 @@ pub struct Args {
     #[arg(long, value_name = "HOW", default_value_t = Profile::Constant, verbatim_doc_comment)]
     profile: Profile,
 
-    /// Seconds until the caller hangs up. exp:S draws this time from an exponential distribution
-    /// with mean S
+    /// Seconds from the answer until the caller hangs up. exp:S draws this time from an exponential
+    /// distribution with mean S
     #[arg(long, value_name = "[exp:]S", value_parser = parse_span(parse_seconds), default_value = "0")]
     hold: Span,
 
@@ -117,8 +118,8 @@ pub struct Args {
     #[arg(long)]
     uneven: bool,
 
-    /// Maximum number of open calls. Further calls do not begin, and the report counts them. SIPp's
-    /// -l does the same without counting
+    /// Maximum number of open calls. Further calls do not begin, and the report counts them. The
+    /// option -l of SIPp has the same effect, but SIPp does not count these calls
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     open_max: usize,
 
@@ -127,7 +128,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     open_limit: Option<usize>,
 
-    /// Send messages up to MS milliseconds late (at most 1), to wake up once for several calls
+    /// Send messages up to MS milliseconds late (at most 1), so that the generator wakes up once
+    /// for several calls
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0.2")]
     slack: Duration,
 
@@ -188,7 +190,7 @@ pub struct Args {
     progress: bool,
 }
 
-/// Offers the calls and prints the results.
+/// Offers the calls, and then prints and writes the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let seed = args.seed()?;
     let calls = args.open(Share::WHOLE, seed)?;
@@ -216,8 +218,8 @@ impl Args {
         self.seed.map_or_else(random_seed, Ok)
     }
 
-    /// Returns the first option that belongs to one machine, or `None`. Such an option cannot be
-    /// part of a plan for several machines.
+    /// Returns the first given option that applies to a single machine, or `None`. Such an option
+    /// cannot be part of a plan for several machines.
     pub fn local_option(&self) -> Option<&'static str> {
         let given = [
             ("--bind", self.bind.is_some()),
@@ -228,13 +230,13 @@ impl Args {
         given.or_else(|| self.tls.file_option())
     }
 
-    /// Sets the options that belong to one machine.
+    /// Sets the options that apply to a single machine.
     pub fn set_local(&mut self, bind: Option<SocketAddr>, tls: &TlsArgs) {
         self.bind = bind;
         self.tls = tls.for_plan(&self.tls);
     }
 
-    /// Opens the sockets for a part of the calls.
+    /// Opens the sockets for the part `share` of the calls.
     pub fn open(&self, share: Share, seed: u64) -> Result<Calls, Trouble> {
         let transport = self.target.transport(self.transport)?;
         let target = self.target.address(transport);
@@ -253,7 +255,8 @@ impl Args {
     /// socket is open yet.
     ///
     /// # Errors
-    /// Returns an error if no generator could make these calls.
+    /// Returns an error if an option is invalid or missing, or if two options contradict each
+    /// other.
     pub fn config(&self) -> Result<CallerConfig, Trouble> {
         let transport = self.target.transport(self.transport)?;
         let target = self.target.address(transport);

@@ -37,8 +37,8 @@ pub struct Args {
     #[arg(long)]
     all_addresses: bool,
 
-    /// Milliseconds from an INVITE to its final response. exp:MS draws this time from an
-    /// exponential distribution with mean MS
+    /// Milliseconds for which a call rings: from the INVITE to its final response. exp:MS draws
+    /// this time from an exponential distribution with mean MS
     #[arg(long, value_name = "[exp:]MS", value_parser = parse_span(parse_millis), default_value = "0")]
     ring: Span,
 
@@ -85,12 +85,13 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["status", "outcomes", "silent", "trying"])]
     echo: bool,
 
-    /// Share of answered calls that the callee ends, from 0 to 1. The callers end the other calls
+    /// Share of answered calls that the callee ends with a BYE, from 0 to 1. The callers end the
+    /// other calls
     #[arg(long, value_name = "P", value_parser = number_in(0.0..=1.0), default_value = "0")]
     hang_up: f64,
 
-    /// Seconds until the callee hangs up. exp:S draws this time from an exponential distribution
-    /// with mean S
+    /// Seconds from the ACK until the callee hangs up, in the calls that it ends. exp:S draws this
+    /// time from an exponential distribution with mean S
     #[arg(long, value_name = "[exp:]S", value_parser = parse_span(parse_seconds), default_value = "0")]
     hold: Span,
 
@@ -132,7 +133,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Answers until a signal arrives, then prints the counts.
+/// Answers until a signal arrives, and then prints and writes the counts.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     if args.t1.is_zero() {
         return Err(Trouble::usage("T1 (--t1) must be above 0 ms"));
@@ -166,8 +167,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         ..AnswererConfig::new(local)
     };
     let answerer = Answerer::new(config, Seed(seed), ELEMENT, stage.pool());
-    // The parent process waits for this line. The line also tells it the port, if it asked for any
-    // free one.
+    // The parent process waits for this line. The line also tells the parent process the port, if
+    // it asked for any free port.
     let _ = writeln!(anstream::stdout(), "answering at {local}");
     let (run, answerer) = stage.run_agent(answerer, || {})?;
 
@@ -202,8 +203,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the address to bind. A request received at one of several addresses is answered from
-/// that address.
+/// Returns the address to bind. With `--all-addresses`, this is the wildcard address, and each
+/// request is answered from the address at which it arrived.
 fn bound(args: &Args) -> SocketAddr {
     let any: IpAddr = match args.bind {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

@@ -11,7 +11,7 @@ use super::target::Target;
 use crate::stage::Stage;
 use tidegate::trouble::Trouble;
 
-/// The request that opens a WebSocket.
+/// The options for the request that opens a WebSocket.
 #[derive(Clone, Debug, clap::Args)]
 pub struct WebSocketArgs {
     /// Path in the request that opens a WebSocket
@@ -25,8 +25,8 @@ pub struct WebSocketArgs {
 }
 
 impl WebSocketArgs {
-    /// Opens the [`Stage`] of an agent that calls `target` from `address`. Over WebSockets it
-    /// accepts no connections.
+    /// Opens the [`Stage`] of an agent that sends to `target` from `address`. Over WebSockets, the
+    /// agent accepts no connections.
     pub fn open(
         &self,
         tls: &TlsArgs,

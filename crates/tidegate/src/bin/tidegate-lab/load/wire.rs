@@ -14,7 +14,7 @@ use tidegate_io::Clock;
 /// kernel.
 const WAITING_MAX: usize = 16;
 
-/// Maximum time that the peer may take to accept a part of a message.
+/// Maximum time for which a send waits until the peer accepts further bytes of a message.
 const WRITE: Duration = Duration::from_secs(5);
 
 /// Maximum time for which a rejected peer may continue to send before the connection is closed.
@@ -90,7 +90,7 @@ impl<M: Message> Wire<M> {
         self.stream.try_clone().map(WireSender)
     }
 
-    /// Returns the next message if it arrives within this time.
+    /// Returns the next message, or an error if none arrives within the time `wait`.
     pub fn receive(&self, wait: Duration) -> Result<M, Broken> {
         match self.incoming.recv_timeout(wait) {
             Ok(received) => received,
@@ -140,7 +140,7 @@ impl<M> Drop for Wire<M> {
     }
 }
 
-/// A sender of messages on a connection that another thread owns.
+/// A handle that sends messages on a connection of another thread.
 pub struct WireSender(TcpStream);
 
 impl WireSender {

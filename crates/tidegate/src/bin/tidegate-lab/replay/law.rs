@@ -24,10 +24,10 @@ impl FromStr for Setting {
     }
 }
 
-/// Returns the laws of these names, with their parameters.
+/// Returns the laws with the names `names`, with the parameters in `settings`.
 ///
 /// # Errors
-/// Returns an error if a name or value is invalid. The error lists the valid ones.
+/// Returns an error if a name or value is invalid. The error states which are valid.
 pub fn choose(names: &[String], settings: &[Setting]) -> Result<Vec<Values>, String> {
     if let Some(stray) = settings.iter().find(|setting| !names.contains(&setting.law)) {
         return Err(format!(

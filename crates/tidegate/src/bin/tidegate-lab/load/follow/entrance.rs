@@ -15,13 +15,13 @@ use super::super::protocol::FromFollower;
 use super::super::wire;
 use super::{Allowed, tell};
 
-/// Maximum number of connections that wait for their turn.
+/// Maximum number of accepted connections that wait until the follower serves them.
 const WAITING_MAX: usize = 4;
 
-/// Pause after an error, such as too many open files.
+/// Pause after a connection could not be accepted, for example because too many files are open.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Minimum time between two lines about rejected peers.
+/// Minimum time between two printed lines about rejected peers.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// A flag that is true while the follower works for a leader.
@@ -47,7 +47,7 @@ pub struct Entrance {
 }
 
 impl Entrance {
-    /// Starts the thread. Returns the accepted connections.
+    /// Starts the thread. Returns the channel of the accepted connections.
     pub fn open(
         listener: TcpListener,
         from: Allowed,
@@ -90,7 +90,8 @@ impl Entrance {
         }
     }
 
-    /// Prints at most one line in each interval, because every machine can cause these lines.
+    /// Prints that a peer is rejected, but at most once in [`TELL_EVERY`], because any machine can
+    /// cause these lines.
     fn tell_rejected(&mut self, peer: SocketAddr) {
         let now = self.clock.now();
         if self.told.is_none_or(|told| now.since(told) >= TELL_EVERY) {
@@ -100,8 +101,9 @@ impl Entrance {
     }
 }
 
-/// Tells a peer why it is rejected. The thread never waits for the peer, because other peers would
-/// have to wait too. A leader sends nothing before it has read this message.
+/// Sends a peer the reason why it is rejected. The thread never waits for the peer, because other
+/// peers would have to wait too. A leader sends nothing before it has read the reason. So nothing
+/// is unread when the connection is closed, and the kernel delivers the reason.
 fn reject(stream: &TcpStream, reason: String) {
     if stream.set_nonblocking(true).is_ok() {
         let _ = wire::send(stream, &FromFollower::Rejected(reason));

@@ -29,7 +29,7 @@ const GREETING: Duration = Duration::from_secs(1);
 /// Maximum time from the message `start` to the start of the calls.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// The options of this machine.
+/// The options that this machine's own command line sets.
 pub struct Local {
     /// Local address of the traffic.
     pub bind: Option<SocketAddr>,
@@ -141,7 +141,8 @@ impl<'a> Session<'a> {
     }
 
     /// Carries out the plan of the leader. Sets `has_plan` when the plan has arrived. Returns
-    /// whether every call was offered and has ended, and nothing stopped the calls.
+    /// whether the plan was carried out to its end: every call was offered and has ended, and
+    /// nothing stopped the calls.
     fn serve(&self, has_plan: &mut bool) -> Result<bool, Quit> {
         self.wire.send(&FromFollower::Hello(Version::own()))?;
         let plan = self.plan()?;
@@ -160,8 +161,8 @@ impl<'a> Session<'a> {
         Ok(is_complete)
     }
 
-    /// Waits for the greeting of the leader, and then for its plan. From the greeting on, other
-    /// leaders are rejected.
+    /// Waits for the greeting of the leader, and then for its plan. After the greeting, the
+    /// follower rejects other leaders.
     fn plan(&self) -> Result<Plan, Quit> {
         match self.next(GREETING)? {
             FromLeader::Hello(version) => {
@@ -217,7 +218,7 @@ impl<'a> Session<'a> {
         if start > now + START_MAX {
             let max = START_MAX.as_secs();
             return Err(Quit::Reject(format!(
-                "the leader asks for a start in more than {max} s, which is the limit"
+                "the leader asks for a start in more than {max} s; the limit is {max} s"
             )));
         }
         Ok(start)

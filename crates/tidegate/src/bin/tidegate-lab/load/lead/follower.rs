@@ -18,7 +18,7 @@ use tidegate::trouble::Trouble;
 /// Maximum time for opening a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Number of round trips from which the leader estimates a clock.
+/// Number of round trips from which the leader estimates the clock of a follower.
 const ROUND_TRIPS: usize = 8;
 
 /// A follower to which the leader has connected.
@@ -26,12 +26,13 @@ pub struct Follower {
     name: String,
     wire: Wire<FromFollower>,
     progress: Progress,
-    /// Arrival of the last message, on the clock of the leader.
+    /// Arrival of the last message, on the clock of the leader. The silence of the follower counts
+    /// from this time.
     heard: Timestamp,
     end: Option<End>,
 }
 
-/// The end of a follower.
+/// The end of a follower's work.
 #[derive(Debug)]
 pub enum End {
     /// The follower sent its results.
@@ -87,7 +88,7 @@ impl Follower {
         }
     }
 
-    /// Estimates the clock of the follower.
+    /// Estimates the difference between the follower's clock and `clock`, the clock of the leader.
     pub fn measure_clock(&self, clock: &Clock) -> Result<ClockOffset, Trouble> {
         let round_trip = |_| {
             let sent = clock.now();
@@ -109,7 +110,7 @@ impl Follower {
         self.send(&FromLeader::Start { at_ns: at.as_nanos() })
     }
 
-    /// Measures the silence of the follower from the time `at` on, which may be in the future.
+    /// Sets the time from which the silence of the follower counts. It may be in the future.
     pub fn expect_from(&mut self, at: Timestamp) {
         self.heard = at;
     }
@@ -157,14 +158,14 @@ impl Follower {
         }
     }
 
-    /// Gives up a follower that has not ended.
+    /// Gives up the follower for the reason `why`, unless it has ended.
     pub fn lose(&mut self, why: String) {
         if self.end.is_none() {
             self.end = Some(End::Lost { why, progress: self.progress });
         }
     }
 
-    /// Returns the name, as the user gave it.
+    /// Returns the name of the follower, as the user gave it.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -174,7 +175,7 @@ impl Follower {
         &self.progress
     }
 
-    /// Returns the end, or `None` if the follower is still making calls.
+    /// Returns the end of the follower's work, or `None` if the follower is still making calls.
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }

@@ -18,13 +18,14 @@ use tidegate::trouble::Trouble;
 /// reach each follower.
 const START_AFTER: Duration = Duration::from_secs(1);
 
-/// Interval at which messages are handled.
+/// Interval at which the leader handles the messages of followers.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Interval of progress reports and of messages to the followers.
+/// Interval of progress reports, and of the message `alive` to the followers.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Maximum time from a stop to the results. A follower gives its open calls 5 s to end.
+/// Maximum time from the message `stop` to the results of a follower. A follower gives its open
+/// calls 5 s to end.
 const STOP: Duration = Duration::from_secs(15);
 
 /// The followers in the order of the command line, and the clock of the leader.
@@ -135,7 +136,8 @@ impl Followers {
         self.all.iter_mut().for_each(|follower| follower.tell(message));
     }
 
-    /// Prints a line for each lost follower. `named` has the followers that were printed before.
+    /// Prints a line for each lost follower. `named` contains the indices of those that have been
+    /// printed.
     fn name_lost(&self, named: &mut BTreeSet<usize>, now: Timestamp) {
         for (number, follower) in self.all.iter().enumerate() {
             if let Some(End::Lost { why, .. }) = follower.end()
@@ -151,7 +153,7 @@ impl Followers {
     }
 }
 
-/// Returns a name that is given twice.
+/// Returns a name that occurs twice, or `None` if all names are different.
 fn twice(names: &[String]) -> Option<&String> {
     let mut seen = BTreeSet::new();
     names.iter().find(|name| !seen.insert(*name))

@@ -271,7 +271,8 @@ mod tests {
         );
     }
 
-    /// The figures of a follower with few calls once stood as those of the whole load.
+    /// A regression: the figures of a slow follower with few calls were shown as the figures of the
+    /// whole load.
     #[test]
     fn the_figures_of_a_slow_follower_have_its_name() {
         let merged = merged(done_calls(10_000, 1, 0), done_calls(11, 1, 50));

@@ -19,7 +19,7 @@ pub struct RoundTrip {
     pub remote: Timestamp,
 }
 
-/// An estimate of a follower's clock.
+/// An estimate of the difference between a follower's clock and the leader's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockOffset {
     /// The leader's time at the middle of the round trip.
@@ -41,7 +41,8 @@ impl ClockOffset {
         Some(Self { local: shortest.sent + half, remote: shortest.remote, half })
     }
 
-    /// Converts a later time on the leader's clock to the follower's clock.
+    /// Converts a time on the leader's clock to the follower's clock. The time must be after the
+    /// round trip.
     pub fn remote(&self, at: Timestamp) -> Timestamp {
         self.remote + at.since(self.local)
     }
