@@ -94,7 +94,7 @@ fn another_program_at_the_admin_address_is_reported() {
             let said = String::from_utf8_lossy(&done.stderr);
             assert_eq!(done.status.code(), Some(1), "{body}: {said}");
             assert!(
-                said.contains(" is not Tidegate; give the address of its admin interface"),
+                said.contains(" is not Tidegate; give the address of Tidegate's admin interface"),
                 "{body}: {said}"
             );
         }

@@ -138,7 +138,8 @@ fn the_408_of_a_proxy_that_seemed_silent_is_repeated_little() {
 }
 
 /// Without transactions the server retransmits its rejection (RFC 3261 §17.2.1, Timer G), ten times
-/// in 32 s. The call does not remember that the first INVITE was part of it.
+/// in 32 s. After five more INVITEs with the same Call-ID, the call entry has forgotten the first
+/// INVITE.
 #[test]
 fn the_rejection_of_a_forgotten_invite_is_repeated_little() {
     let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = Mode::Stateless);

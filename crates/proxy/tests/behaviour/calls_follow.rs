@@ -332,7 +332,8 @@ fn a_session_expires_by_its_timer_with_transactions_and_without() {
         script.pass(Duration::from_secs(90));
         let update = script.send(CALLER, &bare("UPDATE", "a", 2)).pop().unwrap();
         script.send(BACKEND_A, &refreshed(&update));
-        // RFC 4028 §8.2, §8.3; 64·T1 more for a refresh without a response.
+        // The session expires 100 s after the refresh (RFC 4028 §8.2, §8.3). The call table keeps
+        // the call for 64·T1 longer, because a refresh may wait for its response.
         script.pass(Duration::from_secs(100 + 31));
         assert_eq!((counts(&script)[0], script.counters.calls_abandoned.get()), ((1, 0), 0));
         script.pass(Duration::from_secs(1));

@@ -11,8 +11,8 @@ use tidegate_proxy::{Class, DropReason, Mode};
 const MODES: [Mode; 2] = [Mode::Transaction, Mode::Stateless];
 const STRANGER: &str = "198.51.100.66:5060";
 
-/// Makes a proxy in front of one available back end with these limits. Its other back end is out of
-/// service.
+/// Makes a proxy in front of one available back end with these limits. Its other back end is
+/// drained.
 fn alone(mode: Mode, limits: Limits) -> Script {
     let s = limited(mode, [limits, Limits::default()]);
     s.backends.backends()[1].set_admin_state(s.now, AdminState::Draining);
@@ -273,7 +273,7 @@ fn a_late_copy_of_an_answered_invite_is_another_call() {
     }
 }
 
-// RFC 3261 §12.2.2: the back end knows no dialog with exchanged tags, so its call goes on.
+// RFC 3261 §12.2.2: the back end knows no dialog with exchanged tags, so the call continues.
 #[test]
 fn a_bye_with_exchanged_tags_ends_no_call() {
     for mode in MODES {
@@ -419,7 +419,8 @@ fn one_call_is_no_way_around_the_limits() {
         s.rest(Duration::from_secs(1));
         let next = flood(2000, &mut s);
         assert!((9..=11).contains(&next), "{next} a second later: {mode:?}");
-        // Digits that a person dials, each sent three times, stay far below this rate.
+        // A person dials digits during a call. Even if each digit is sent three times, the rate
+        // stays far below the limit.
         s.rest(Duration::from_secs(40));
         let dropped = s.counters.dropped(DropReason::CallFlood).get();
         for cseq in 3000..3050 {

@@ -114,7 +114,8 @@ fn a_flood_of_emergency_datagrams_does_not_drop_emergency_calls_in_streams() {
     assert!(scene.drop_share() > before);
 }
 
-/// If these calls counted, they would cause drops of a trunk's emergency calls over UDP.
+/// If emergency calls in streams counted as a flood, they would cause drops of a trunk's emergency
+/// calls over UDP.
 #[test]
 fn emergency_calls_in_streams_are_no_flood() {
     let fair = |settings: &mut Settings| settings.overload.gate.sources.fair = true;

@@ -36,8 +36,8 @@ fn a_full_pool_rejects_at_once_and_keeps_nothing_of_it() {
     }
 }
 
-/// The calls per second of a flood and of another source that get to the back ends, which together
-/// accept `cps_max` calls per second.
+/// Returns the calls per second that the back ends get from a flood and from another source. Each
+/// of the two back ends accepts 75 calls per second.
 fn beside_a_flood(fair: bool) -> [u64; 2] {
     let mut s = limited_with(Mode::Transaction, [rate(75.0), rate(75.0)], |settings| {
         settings.overload.gate.sources.fair = fair;
@@ -301,7 +301,8 @@ fn work_rejected_at_service_counts_as_rejected() {
     assert_eq!((work, rejected(&s)), ([(true, false), (false, true)], 1));
 }
 
-/// If such rejections did not count, the kernel would drop no INVITE, however much they cost.
+/// If rejections after the gate did not count, the kernel would drop no INVITE, however much these
+/// rejections cost.
 #[test]
 fn calls_rejected_after_the_gate_count_for_the_cost_of_rejections() {
     let unknown = "Require: resource-priority\r\nResource-Priority: nobody.1\r\n";

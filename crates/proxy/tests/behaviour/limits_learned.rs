@@ -61,8 +61,8 @@ fn a_rate_is_learned_from_rejections() {
     }
 }
 
-/// A 503 is a response, also if the caller gets another one: with it the request no longer counts in
-/// the window, and is not lost.
+/// A 503 is a response, even if the caller gets another one. So the request no longer counts in the
+/// window, and does not count as lost.
 #[test]
 fn a_request_that_is_rejected_at_once_is_not_lost() {
     let learning = Learning { rate: None, window: Some(WindowLearning::default()) };
@@ -86,7 +86,8 @@ fn a_request_that_is_rejected_at_once_is_not_lost() {
     }
 }
 
-/// The INVITE went to another back end after the silence of the first one, which then rejects it.
+/// The first back end was silent, so the INVITE went to another one. Then the first back end
+/// rejects it.
 #[test]
 fn a_late_rejection_is_no_response_of_the_next_back_end() {
     let learning = Learning { rate: None, window: Some(WindowLearning::default()) };

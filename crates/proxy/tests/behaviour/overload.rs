@@ -57,8 +57,8 @@ fn a_rejection_has_the_configured_length() {
     }
 }
 
-/// Keeps the shard busy with 1,000 rejections for 100 ms. Before, its capacity is unknown, and the
-/// kernel drops nothing. Returns the busy time.
+/// Keeps the shard busy with 1,000 rejections for 100 ms. Before that, the capacity of the shard is
+/// unknown, and the kernel drops nothing. Returns the busy time.
 pub fn saturate(script: &mut Script) -> Duration {
     script.proxy.on_load(script.now, load(Duration::ZERO));
     (0..1_000).for_each(|call| drop(script.send(CALLER, &invite(&format!("first-{call}")))));
@@ -599,7 +599,7 @@ fn messages_classified_together_share_the_cost() {
     assert!(cost_ns.abs_diff(200_000) < 1000, "{cost_ns}");
 }
 
-// Messages that are read on arrival have a known kind in one queue too.
+// The kind of a message that is read on arrival is known, even if there is only a single queue.
 #[test]
 fn waiting_work_is_published_in_calls() {
     for scheme in [SCHEMES[0], SCHEMES[2]] {

@@ -11,7 +11,7 @@ use tidegate_balance::{
 };
 use tidegate_proxy::{Choice, Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders};
 
-/// Time for which requests reach a removed back end without a counted call.
+/// Time after its removal for which requests still reach a back end that has no counted call.
 const REMOVED_FOR: Duration = Duration::from_secs(100);
 
 /// A proxy, and its registry of back ends.

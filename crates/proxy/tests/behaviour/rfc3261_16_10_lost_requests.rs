@@ -97,7 +97,8 @@ fn a_cancel_goes_where_the_hash_says() {
     }
 }
 
-/// A back end that has just come back gets few new calls, but it may have a call from before.
+/// A back end that has just come back gets few new calls, but it may have a call from before the
+/// restart of the proxy.
 #[test]
 fn a_cancel_goes_to_two_back_ends_if_slow_start_changes_the_choice() {
     let slow_start = Duration::from_secs(3600);

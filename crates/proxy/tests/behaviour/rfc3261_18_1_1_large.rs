@@ -189,7 +189,7 @@ fn a_caller_at_an_address_of_tidegate_is_no_back_end_over_udp() {
     }
 }
 
-/// The length of the forwarded request decides, with our Via and Record-Route.
+/// The length of the forwarded request decides, which includes our Via and Record-Route.
 #[test]
 fn the_length_as_sent_decides() {
     for (large_over_tcp, length) in [(true, 700), (false, 2000)] {

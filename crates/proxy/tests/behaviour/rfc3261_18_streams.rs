@@ -545,7 +545,7 @@ fn a_datagram_without_content_length_gets_one_on_a_stream() {
 }
 
 /// A regression: a back end sent a response with two lengths in a datagram. The caller took the
-/// second length, so the rest of the body was the next message on its connection.
+/// second length, and read the rest of the body as the next message on its connection.
 #[test]
 fn a_datagram_with_two_content_lengths_does_not_reach_a_stream() {
     for mode in [Mode::Stateless, Mode::Transaction] {

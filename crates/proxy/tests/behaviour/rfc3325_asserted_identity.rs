@@ -109,11 +109,12 @@ fn identities_asserted_by_a_trusted_source_are_kept() {
     assert_eq!(s.status(CALLER, &relayed), 403);
 }
 
-/// §7 of the value `id`: "If this token is present, proxies MUST remove all the P-Asserted-Identity
-/// header fields before forwarding messages to elements that are not trusted. If the Privacy header
-/// field value is set to "none" then the proxy MUST NOT remove the P-Asserted-Identity header
-/// fields." Without Privacy: "It is RECOMMENDED that the P-Asserted-Identity header fields SHOULD
-/// NOT be removed unless local privacy policies prevent it".
+/// §7 about the value `id`: "If this token is present, proxies MUST remove all the
+/// P-Asserted-Identity header fields before forwarding messages to elements that are not trusted.
+/// If the Privacy header field value is set to "none" then the proxy MUST NOT remove the
+/// P-Asserted-Identity header fields." Without Privacy: "It is RECOMMENDED that the
+/// P-Asserted-Identity header fields SHOULD NOT be removed unless local privacy policies prevent
+/// it".
 #[test]
 fn identities_of_callers_who_want_privacy_are_not_sent_to_strangers() {
     for mut s in proxies() {

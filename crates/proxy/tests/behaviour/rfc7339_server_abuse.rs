@@ -87,7 +87,7 @@ fn a_source_above_its_limit_is_banned_in_an_overload_too() {
 /// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
 /// stream of SIP requests, even though throttling may only affect a particular subset of the
 /// requests". So the rate includes the BYEs of a peer, but a peer can invent any number of them.
-/// These are too few for the proxy to verify each message.
+/// The messages are so few that the proxy does not verify each of them on arrival.
 #[test]
 fn only_the_byes_of_calls_raise_the_rate_of_a_peer() {
     for (exists, expected) in [(false, 15..=35), (true, 60..=90)] {
@@ -117,7 +117,8 @@ fn only_the_byes_of_calls_raise_the_rate_of_a_peer() {
 /// RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
 /// stream of SIP requests, even though throttling may only affect a particular subset of the
 /// requests". A stranger can send requests with our address as their source to a peer, and the peer
-/// sends us the responses. They are so many that the proxy verifies each message.
+/// sends us the responses. The responses are so many that the proxy verifies each message on
+/// arrival.
 #[test]
 fn responses_that_are_not_ours_do_not_make_a_peer_disobey() {
     const OTHER: &str = "198.51.100.8:5060";

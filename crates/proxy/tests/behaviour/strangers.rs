@@ -65,7 +65,7 @@ fn unverified_messages_wait_behind_verified_ones_and_new_work() {
         ] {
             script.offer(CALLER, text.as_bytes());
         }
-        // Serves as many messages as arrived before each had to be verified.
+        // Serves as many messages as arrived before the proxy verified each message on arrival.
         for _ in 0..64 + 6 {
             assert!(script.proxy.serve(script.now), "{kind}");
         }
@@ -174,7 +174,8 @@ fn time_spent_on_stray_messages_makes_no_law_reject_callers() {
     assert_eq!((rejected, by_share), (0, 0));
 }
 
-/// A driver may read one message after each service, so that no service is followed by the next one.
+/// A driver may read one message after each service, so that no service directly follows another
+/// one.
 #[test]
 fn time_spent_on_stray_messages_is_known_if_a_message_is_read_after_each() {
     let mut script = Script::with(Policy::Rr, |settings| {
@@ -345,7 +346,8 @@ fn the_kernel_drops_nothing_of_a_source_that_is_known_to_receive() {
     ban(&list, &script, STRANGER);
     ban(&list, &script, CALLER);
     script.proxy.on_load(script.now, Load::default());
-    // The caller's proof reaches all shards by the next reading of any of them.
+    // The proof that the caller receives messages reaches all shards when any shard next reads its
+    // load.
     script.proxy.on_load(script.now, Load::default());
     assert_eq!(script.proxy.poll_shedding().banned, [address(STRANGER).ip()]);
     let proven: Vec<bool> = list.each(script.now).iter().map(|ban| ban.is_proven).collect();
@@ -464,8 +466,8 @@ fn a_source_with_weight_10_may_send_ten_times_as_much() {
     assert!(script.send(CALLER, &invite("one too many")).is_empty());
 }
 
-/// Returns the number of calls of a trunk that are admitted in a second. The trunk sends 200/s and
-/// another source 800/s. 250/s of these are admitted.
+/// Returns the number of calls of a trunk that are admitted in a second. The trunk sends 200/s, and
+/// another source sends 800/s. The law admits 250/s of all these calls.
 fn admitted_from_a_trunk(adjust: impl FnOnce(&mut Settings)) -> u32 {
     let mut script = adjusted(SCHEMES[0], &[("share", 0.25)], |settings: &mut Settings| {
         settings.overload.gate.sources.fair = true;

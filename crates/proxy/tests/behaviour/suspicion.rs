@@ -78,9 +78,10 @@ fn a_dead_back_end_is_down_a_second_after_the_first_silence() {
     assert!(s.backends.backends()[0].is_up(s.now));
 }
 
-/// RFC 7339 §11: "If the attacker can make the recipient believe that the overload status was created by
-/// its direct downstream neighbor (and not by the attacker further downstream), the recipient stops
-/// sending traffic to the victim." No regular probe would renew the proof of such a probe.
+/// RFC 7339 §11: "If the attacker can make the recipient believe that the overload status was
+/// created by its direct downstream neighbor (and not by the attacker further downstream), the
+/// recipient stops sending traffic to the victim." In a pool without regular probes, nothing would
+/// renew the proof that the response to such a probe gives.
 #[test]
 fn a_probe_in_a_pool_without_probes_does_not_offer_overload_control() {
     for (obedience, offers) in [(Obedience::Proven, false), (Obedience::Always, true)] {

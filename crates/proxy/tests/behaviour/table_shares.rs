@@ -33,7 +33,8 @@ fn stateful(transactions_max: usize, bytes_max: usize) -> Script {
     })
 }
 
-/// Without the share of a source, one address could fill the transaction table with INVITEs of 60 KB.
+/// If the share of a source were not limited, one address could fill the transaction table with
+/// INVITEs of 60 KB.
 #[test]
 fn one_source_with_long_requests_leaves_room_for_others() {
     const BYTES_MAX: usize = 8 << 20;

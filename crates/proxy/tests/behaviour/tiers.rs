@@ -221,7 +221,8 @@ fn a_full_table_of_transactions_rejects_nobody() {
     assert_eq!(always.script.status(CALLER, &invite("b")), 503);
 }
 
-/// The messages of these calls are measured, so the calls themselves must count too.
+/// The messages of calls in pools that are not adaptive are measured, so these calls must count
+/// too.
 #[test]
 fn calls_of_pools_that_are_not_adaptive_count_in_the_cost_of_a_call() {
     let mut script = Script::with(Policy::Rr, |settings| {

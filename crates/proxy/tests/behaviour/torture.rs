@@ -163,7 +163,7 @@ fn assert_answered(context: &str, script: &mut Script, received: &[u8], forwarde
     let before = Message::parse(received).expect("only what is well-formed is forwarded");
     let returned = sent[0].message();
     assert_eq!(returned.vias().count(), before.vias().count(), "{context}");
-    // The proxy may have added its parameters to the first one.
+    // The proxy may have added its parameters to the first Via.
     let further = |message: &Message<'_>| {
         let vias = message.fields_of(HeaderName::Via).skip(1);
         vias.map(|field| field.line.to_vec()).collect::<Vec<_>>()

@@ -98,8 +98,8 @@ fn a_strangers_request_waits_for_the_look_up_and_goes_to_the_contact() {
     );
 }
 
-/// Makes the same proxy as [`script`]. Both back ends have asked to leave out this share of the
-/// requests.
+/// Makes the same proxy as [`script`]. Both back ends have asked the proxy to hold back this
+/// percentage of the requests.
 fn restricted(percent: u32) -> Script {
     let mut s = Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;

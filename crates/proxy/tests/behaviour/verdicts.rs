@@ -30,7 +30,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Returns the expected outcome, among the allowed ones, for a trusted source.
+    /// Returns the outcome that is expected for a trusted source: the first of the allowed
+    /// outcomes.
     pub fn verdict(&self) -> Verdict {
         self.verdicts[0]
     }

@@ -25,7 +25,7 @@ const PHASE: Duration = Duration::from_millis(3);
 /// The most lines of history printed with a difference.
 const HISTORY_MAX: usize = 100;
 
-/// The most moments with timers in one step.
+/// Maximum number of moments in one step at which timers fire.
 const MOMENTS_MAX: usize = 10_000;
 
 /// A request that a party has sent. Its two forms differ only in tokens.

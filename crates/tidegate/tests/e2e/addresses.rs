@@ -54,8 +54,8 @@ fn calls_go_from_ipv6_to_ipv4() {
     tidegate.assert_all_done();
 }
 
-/// RFC 3261 §18.2.2, RFC 3581 §4: a response leaves from the address where the request arrived and
-/// goes to the address it came from, regardless of the Via.
+/// RFC 3261 §18.2.2, RFC 3581 §4: a response leaves from the address at which the request arrived.
+/// It goes to the address from which the request came, whatever the Via says.
 #[test]
 fn a_wildcard_answers_from_the_address_that_was_asked() {
     let (stage, other) = (Stage::new(), Stage::new());

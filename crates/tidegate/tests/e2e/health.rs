@@ -166,8 +166,8 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     let now = shown(&stage, &tidegate, &["backends"], goes);
     assert_eq!(now["assigned"].as_u64(), assigned, "it finishes what it has");
 
-    // The second reload comes by a signal. The first configuration puts the removed back end back
-    // in its initial state.
+    // A signal causes the second reload, which loads the first configuration again. The removed
+    // back end returns in its initial state.
     first.write(&stage, "tidegate.toml");
     tidegate.signal(Signal::HUP);
     eventually("it was read again", || {

@@ -1,4 +1,4 @@
-//! Tests that `tidegate lab impair` treats real datagrams as its links treat simulated ones.
+//! Tests that `tidegate lab impair` treats real datagrams in the same way as simulated ones.
 
 use std::net::SocketAddr;
 use std::time::Duration;

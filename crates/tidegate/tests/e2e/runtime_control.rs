@@ -57,7 +57,7 @@ fn laws_are_switched_under_a_flood_of_sipp_calls_and_none_is_lost() {
     assert_eq!(sessions("work_offered_total"), u64::from(CALLS));
     let admitted = sessions("work_admitted_total");
     assert!((1..u64::from(CALLS)).contains(&admitted), "{admitted} admitted");
-    // A law such as `codel` rejects calls that have waited too long after it has admitted them.
+    // A law such as `codel` first admits calls, and later rejects those that have waited too long.
     let stale =
         metrics.sum("work_rejected_beside_total", &[("bucket", "session"), ("when", "after")]);
     assert!(sessions("shadow_work") > 0);

@@ -74,7 +74,7 @@ fn calls_cross_between_udp_and_tcp_in_both_directions() {
     }
 }
 
-/// The BYE of the callee travels on the connection of the caller, who listens nowhere.
+/// The BYE of the callee travels on the connection of the caller, which listens nowhere.
 #[test]
 fn a_back_end_hangs_up_on_callers_over_tcp() {
     let (stage, home) = (Stage::new(), Stage::new());

@@ -64,8 +64,8 @@ fn handshakes(metrics: &Metrics, outcome: &str) -> u64 {
     metrics.sum("tls_handshakes_total", &[("outcome", outcome)])
 }
 
-/// Makes calls to a callee over UDP, which must all succeed: first the calls `of_one` client on its
-/// connection, then a call of each of `others`. Returns the metrics of Tidegate.
+/// Makes calls to a callee over UDP, which must all succeed: first `of_one` calls of one client on
+/// its connection, and then one call of each of `others` clients. Returns the metrics of Tidegate.
 fn calls_over_tls(stage: Stage, of_one: u32, others: u32) -> Metrics {
     let callee = Sipp::callee(&stage, "uas-record-route");
     let scene = Scene::new(&[callee.address()], stage, "");
@@ -239,7 +239,7 @@ fn a_client_gets_the_certificate_for_the_name_that_it_asks_for() {
     assert_eq!(handshakes(&metrics, "completed"), 3);
 }
 
-/// A reload replaces certificates. Calls on connections from before go on.
+/// A reload replaces certificates. Calls on earlier connections continue.
 #[test]
 fn a_reload_replaces_certificates_and_keeps_connections() {
     let stage = Stage::new();

@@ -167,7 +167,7 @@ fn a_browser_that_has_gone_is_not_called_back() {
     assert_eq!(metrics.sum("connections_failed_total", &[]), 0);
 }
 
-/// RFC 6455 §4.2.2: a handshake that is not accepted gets an answer of HTTP.
+/// RFC 6455 §4.2.2: a handshake that is not accepted gets an HTTP response.
 #[test]
 fn only_the_pages_of_configured_sites_connect() {
     let stage = Stage::new();

@@ -102,7 +102,7 @@ impl Garbage {
         .into_bytes()
     }
 
-    /// Applies one to four damages, most of them small.
+    /// Damages a message in one to four places. Most of the changes are small.
     fn damaged(&mut self, mut data: Vec<u8>) -> Vec<u8> {
         for _ in 0..=self.below(4) {
             let at = self.below(data.len() + 1);

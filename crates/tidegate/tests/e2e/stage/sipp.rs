@@ -176,7 +176,7 @@ impl Sipp {
     }
 }
 
-/// Counts of a SIPp.
+/// The counts of a run of SIPp.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calls {
     pub created: u32,

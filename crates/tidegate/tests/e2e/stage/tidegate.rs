@@ -204,7 +204,7 @@ impl Tidegate {
         self.process.signal(signal);
     }
 
-    /// Stops the process with SIGTERM, and waits until it ends as it should.
+    /// Stops the process with SIGTERM, and waits until it ends with status 0.
     #[track_caller]
     pub fn stop(&mut self) {
         self.signal(Signal::TERM);
