@@ -128,9 +128,9 @@ fn table(costs: &Costs) -> String {
     }
     text + "\nWhole cycle: from the receive buffer of a socket to the last sent packet. Core alone: \
             without sockets.\nThe column `to` shows the destination. good: the server can \
-            route the message. bad: it cannot. The column `control` shows the overload control of the server. none: no \
-            law. idle: the law `occupancy`, which measures only once a second. measures: the law \
-            `occupancy`, which measures at each message.\n"
+            route the message. bad: it cannot. The column `control` shows the overload control of \
+            the server. none: no law. idle: the law `occupancy`, which measures only once a \
+            second. measures: the law `occupancy`, which measures at each message.\n"
 }
 
 fn conclusions(cycle: &Derived, processing: &Derived) -> String {

@@ -142,8 +142,8 @@ fn of_droppers(rows: &[droppers::Row], pieces: u32) -> String {
     let mut text = format!(
         "\nAccuracy of the throttles: {pieces} requests at each share f to admit. Of each pair \
          of columns, the first is the measured value, and the second the exact value by formula.\n\
-         Deviation: standard deviation of the number of admitted requests among {WINDOW}. Run: rejected requests \
-         between two admitted ones.\n{:<14} {:>6} {:>9}   {:^17}   {:^17}   {:^17}\n",
+         Deviation: standard deviation of the number of admitted requests among {WINDOW}. \
+         Run: rejected requests between two admitted ones.\n{:<14} {:>6} {:>9}   {:^17}   {:^17}   {:^17}\n",
         "throttle", "f", "admitted", "deviation", "mean run length", "longest run"
     );
     for row in rows {
