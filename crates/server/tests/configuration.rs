@@ -107,7 +107,7 @@ fn limits_are_read_as_they_are_written() {
     assert_eq!(pauses, [None, Some(Duration::from_secs(60)), None]);
     let shown = config.to_string();
     assert!(shown.contains("weight 1, at most 2000 calls, at most 12.5 requests/s\n"), "{shown}");
-    let learned = "rate limits learned from 503s every 100ms, 1 requests/s or more\n";
+    let learned = "rate limits learned from rejections every 100ms, at least 1 requests/s\n";
     assert!(shown.contains(learned), "{shown}");
     assert_eq!(shown.matches("rate limits learned").count(), 2);
 }
@@ -266,7 +266,7 @@ fn every_key_of_the_full_configuration_is_read() {
              voicemail.example.com:5060, weight 1
   route    from trusted peers to its Request-URI
   route    from 198.51.100.0/24, MESSAGE, OPTIONS, for example.com, [2001:db8::5] to message
-  route    from anyone to app
+  route    from all senders except back ends to app
   overload tide
   admin    off
   server   2 shards

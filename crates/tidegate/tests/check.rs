@@ -46,7 +46,7 @@ fn a_valid_configuration_is_summarised() {
   listen   udp 127.0.0.1:5060
   pool     app: tlwl, transaction, 1 back end
              127.0.0.1:5070, weight 1
-  route    from anyone to app
+  route    from all senders except back ends to app
   overload tide
   admin    http://127.0.0.1:8060
   server   1 shard

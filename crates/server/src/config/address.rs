@@ -28,7 +28,8 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// Reads an address to listen at: `127.0.0.1:5060`, `[::]:5060`. Port 0 means any free port.
+/// Reads an address to listen at, such as `127.0.0.1:5060` or `[::]:5060`. Port 0 means any free
+/// port.
 pub(super) fn listening(text: &str) -> Result<SocketAddr, Wrong> {
     let address = socket(text)?;
     if is_group(address.ip()) {
@@ -52,7 +53,7 @@ pub(super) fn name_server(text: &str) -> Result<SocketAddr, Wrong> {
     Ok(address)
 }
 
-/// Reads a network or a single address: `10.0.0.0/8`, `2001:db8::1`.
+/// Reads a network or a single address, such as `10.0.0.0/8` or `2001:db8::1`.
 pub(super) fn network(text: &str) -> Result<IpNet, Wrong> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return unmapped(ip).map(IpNet::from);
@@ -71,7 +72,7 @@ pub(super) fn network(text: &str) -> Result<IpNet, Wrong> {
     Ok(net)
 }
 
-/// Reads an address to advertise to peers: `sip.example.com:5060`, `192.0.2.1:5060`.
+/// Reads an address to advertise to peers, such as `sip.example.com:5060` or `192.0.2.1:5060`.
 pub(super) fn advertised(text: &str) -> Result<HostPort, Wrong> {
     let port_missing = |host: &str| {
         let help = format!("write `\"{}:{SIP_PORT}\"`", host.escape_debug());
@@ -100,8 +101,9 @@ pub(super) fn advertised(text: &str) -> Result<HostPort, Wrong> {
     }
 }
 
-/// Reads a host by which peers reach a listener: `sip.example.com`, `192.0.2.1`. Returns a host name
-/// in lower case and without a final dot, or an IP address in the form of a URI.
+/// Reads a host by which peers reach a listener, such as `sip.example.com` or `192.0.2.1`. Returns
+/// a host name in lower case and without a final dot, or an IP address as in a URI (an IPv6 address
+/// in brackets).
 pub(super) fn own_host(text: &str) -> Result<String, Wrong> {
     if let Ok(ip) = unbracketed(text).parse::<IpAddr>() {
         reachable(SocketAddr::new(ip, SIP_PORT))?;
@@ -114,7 +116,7 @@ pub(super) fn own_host(text: &str) -> Result<String, Wrong> {
     match text.rsplit_once(':') {
         Some((host, _)) if is_host_name(host) || unbracketed(host).parse::<IpAddr>().is_ok() => {
             let help = format!("write `\"{host}\"`: the port is that of the listener");
-            Err(Wrong::with_help("a port", help))
+            Err(Wrong::with_help("contains a port", help))
         }
         _ => Err("not a host name or address".into()),
     }
@@ -171,11 +173,11 @@ fn socket(text: &str) -> Result<SocketAddr, Wrong> {
 fn reachable(address: SocketAddr) -> Result<(), Wrong> {
     unmapped(address.ip())?;
     if address.ip().is_unspecified() {
-        Err("peers cannot send to the wildcard address".into())
+        Err("no packet can be sent to the wildcard address".into())
     } else if is_group(address.ip()) {
         Err("a multicast or broadcast address, not the address of one machine".into())
     } else if address.port() == 0 {
-        Err("peers cannot send to port 0".into())
+        Err("no packet can be sent to port 0".into())
     } else {
         Ok(())
     }
@@ -196,7 +198,7 @@ fn is_group(ip: IpAddr) -> bool {
     ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
-/// Returns whether `text` is a `hostname` of RFC 3261 §25.1 (without a final dot).
+/// Returns whether `text` is a host name by RFC 3261 §25.1 (`hostname`), without a final dot.
 pub(super) fn is_host_name(text: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -230,8 +232,8 @@ mod tests {
         assert_eq!(name_server("::1"), Ok(addr("[::1]:53")));
         assert_eq!(name_server("[::1]:5353"), Ok(addr("[::1]:5353")));
         assert_eq!(label(name_server("ns.example.com:53")), "a host name, not an IP address");
-        assert_eq!(label(name_server("0.0.0.0")), "peers cannot send to the wildcard address");
-        assert_eq!(label(name_server("192.0.2.53:0")), "peers cannot send to port 0");
+        assert_eq!(label(name_server("0.0.0.0")), "no packet can be sent to the wildcard address");
+        assert_eq!(label(name_server("192.0.2.53:0")), "no packet can be sent to port 0");
     }
 
     #[test]
@@ -267,7 +269,10 @@ mod tests {
         assert_eq!(shown("[2001:DB8::1]:5062"), "[2001:db8::1]:5062");
         assert_eq!(help(advertised("sip.example.com")), "write `\"sip.example.com:5060\"`");
         assert_eq!(help(advertised("192.0.2.1")), "write `\"192.0.2.1:5060\"`");
-        assert_eq!(label(advertised("0.0.0.0:5060")), "peers cannot send to the wildcard address");
+        assert_eq!(
+            label(advertised("0.0.0.0:5060")),
+            "no packet can be sent to the wildcard address"
+        );
         assert_eq!(
             label(advertised("sip.example.com:0")),
             "the port is not a number from 1 to 65535"
@@ -287,7 +292,7 @@ mod tests {
             let remedy = format!("write `\"{right}\"`: the port is that of the listener");
             assert_eq!(help(own_host(wrong)), remedy);
         }
-        assert_eq!(label(own_host("0.0.0.0")), "peers cannot send to the wildcard address");
+        assert_eq!(label(own_host("0.0.0.0")), "no packet can be sent to the wildcard address");
         for wrong in ["", ".", "a..b", "a_b", "*.example.com", "1.2.3", "::ffff:192.0.2.1"] {
             assert!(own_host(wrong).is_err(), "{wrong}");
         }

@@ -60,7 +60,7 @@ pub(super) fn contact(text: &str) -> Result<String, Wrong> {
     }
     match uri.host.and_then(|host| host.ip()) {
         Some(ip) => sip_address(&format!("{}:{}", in_uri(ip), uri.port_or_default())).map(drop)?,
-        None if uri.port == Some(0) => return Err("peers cannot send to port 0".into()),
+        None if uri.port == Some(0) => return Err("no packet can be sent to port 0".into()),
         None => {}
     }
     Ok(text.to_owned())
@@ -142,8 +142,8 @@ mod tests {
             ("10.0.0.7:5062", "no `sip:`"),
             ("sip:a@b?Subject=x", "the URI has headers, which a Request-URI cannot have"),
             ("sip:a@b.example;transport=tcp", "another transport than UDP"),
-            ("sip:0.0.0.0", "peers cannot send to the wildcard address"),
-            ("sip:b.example:0", "peers cannot send to port 0"),
+            ("sip:0.0.0.0", "no packet can be sent to the wildcard address"),
+            ("sip:b.example:0", "no packet can be sent to port 0"),
             ("<sip:a@b>", "not a SIP URI"),
             (&long, "526 bytes"),
         ] {

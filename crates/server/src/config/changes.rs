@@ -4,9 +4,9 @@ use super::Config;
 use super::knob::Reload;
 use super::written::{self, Written};
 
-/// Returns the keys that differ between `old` and `new` and apply only at a restart, each after the
-/// header of its table. For a table that was added or removed, and for a table that may occur
-/// several times, returns only the header of the table.
+/// Returns the keys that differ between `old` and `new` and apply only at a restart. Each key has
+/// the header of its table in front, such as `[server] shards`. For a table that was added or
+/// removed, and for a table that may occur several times, returns only the header of the table.
 pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     let (old, new) = (written::config(old), written::config(new));
     let mut changed = Vec::new();
@@ -25,8 +25,8 @@ pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     changed
 }
 
-/// Returns, for each of `tables` with this `header`, the keys that apply only at a restart, with
-/// their values. Tables without keys of this kind are left out.
+/// Returns the keys that apply only at a restart, with their values, for each of `tables` that has
+/// this `header`. Leaves out tables without such keys.
 fn fixed<'a>(header: &str, tables: &'a [Written]) -> Vec<Vec<(&'static str, &'a str)>> {
     let of_table = |written: &'a Written| {
         let keys = written.keys.iter().filter(|key| key.reload == Reload::Restart);

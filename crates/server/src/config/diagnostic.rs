@@ -129,8 +129,9 @@ impl Report {
         self.push(title.into(), spots, help.into());
     }
 
-    /// Reports that the name `written` at `span` is not one of `known`, the names of things of this
-    /// `kind`. The title begins with `begin`. If `known` is empty, `none` is the remedy.
+    /// Reports that the name `written` at `span` is not in `known`, the names of all items of this
+    /// `kind` (such as `pool`). `begin` is the beginning of the title. If `known` is empty, `none`
+    /// is the remedy.
     pub(crate) fn unknown_name(
         &mut self,
         (span, written): (Range<usize>, &str),

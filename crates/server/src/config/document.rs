@@ -43,7 +43,7 @@ impl<'i> Document<'i> {
     /// Returns an error if the file is too long, not UTF-8, or not TOML.
     pub fn parse(path: &Path, bytes: &'i [u8]) -> Result<Self, Diagnostics> {
         if bytes.len() > FILE_MAX {
-            let help = format!("write at most {} KiB", FILE_MAX / 1024);
+            let help = format!("shorten the file to at most {} KiB", FILE_MAX / 1024);
             return Err(Diagnostics::without_text(path, "the file is too long".to_owned(), help));
         }
         let mut report = Report::default();

@@ -27,7 +27,7 @@ fn found(domains: &[(&str, &[SrvRecord])]) -> Found {
     Found::of(&services.collect::<Vec<_>>())
 }
 
-/// Returns name, place, weight and priority of each server of a pool.
+/// Returns the name, the host and port, the weight and the priority of each server of a pool.
 fn servers(config: &Config, pool: usize) -> Vec<(String, String, u32, u32)> {
     let server = |backend: &Backend| {
         let Backend { name, endpoint, weight, priority, .. } = backend;
@@ -111,7 +111,7 @@ fn the_servers_of_a_domain_have_different_names() {
     assert_eq!(names(&[other]), all[..1]);
 }
 
-/// A regression: commands reached only the first of two back ends of one name.
+/// A regression: commands reached only the first of two back ends with the same name.
 #[test]
 fn a_server_does_not_get_the_name_of_another_back_end() {
     let config = config(&[(

@@ -109,7 +109,7 @@ fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
     let port = match port.map(str::parse) {
         // RFC 3263 §4.2: "If no port was present in the URI, the client performs an SRV query".
         None => return Ok(Endpoint::Domain(host)),
-        Some(Ok(0)) => return Err("peers cannot send to port 0".into()),
+        Some(Ok(0)) => return Err("no packet can be sent to port 0".into()),
         Some(Ok(port)) => port,
         Some(Err(_)) => return Err("the port is not a number from 1 to 65535".into()),
     };
@@ -147,8 +147,8 @@ mod tests {
         );
         assert_eq!(help("sip:[::ffff:10.0.0.1]:5060"), "write `10.0.0.1`");
         assert_eq!(label("sips:10.0.0.1"), "TLS is set for the whole pool, not in the URI");
-        assert_eq!(label("sip:0.0.0.0:5060"), "peers cannot send to the wildcard address");
-        assert_eq!(label("sip:10.0.0.1:0"), "peers cannot send to port 0");
+        assert_eq!(label("sip:0.0.0.0:5060"), "no packet can be sent to the wildcard address");
+        assert_eq!(label("sip:10.0.0.1:0"), "no packet can be sent to port 0");
         assert_eq!(
             label("sip:224.0.1.75"),
             "a multicast or broadcast address, not the address of one machine"
@@ -187,7 +187,7 @@ mod tests {
         ] {
             assert_eq!(label(wrong), "not a host name", "{wrong}");
         }
-        assert_eq!(label("sip:a.example:0"), "peers cannot send to port 0");
+        assert_eq!(label("sip:a.example:0"), "no packet can be sent to port 0");
         assert_eq!(label("sip:a.example:99999"), "the port is not a number from 1 to 65535");
         assert_eq!(label("sip:a.example:"), "the port is not a number from 1 to 65535");
     }

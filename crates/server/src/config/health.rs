@@ -7,8 +7,8 @@ use super::section::Section;
 use super::tables::health::HealthTable;
 use super::tables::pool::{KEEP_THEM, STATELESS};
 
-/// Reads the table `[pool.health]` of a pool whose `mode` is `mode`, if that could be read. Returns
-/// `None` when an error was reported.
+/// Reads the table `[pool.health]` of a pool. `mode` is the mode of the pool, or `None` if it is
+/// invalid. Returns `None` if an error was reported.
 pub(super) fn read(
     section: &Section<'_, '_>,
     mode: Option<Mode>,
@@ -24,8 +24,8 @@ pub(super) fn read(
     if let (Some(span), Accept::Only(statuses)) = (section.place("accept"), &probe.accept)
         && statuses.is_empty()
     {
-        let help = "remove `accept`: then every response except 503 counts as success";
-        report.error(span, "an empty `accept`: every probe would fail", "", help);
+        let help = "remove `accept`: every response except 503 then counts as success";
+        report.error(span, "`accept` is empty, so every probe would fail", "", help);
     }
     match section.place("timeout_ms") {
         None => probe.timeout = probe.timeout.min(probe.interval),

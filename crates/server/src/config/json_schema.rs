@@ -1,4 +1,5 @@
-//! The JSON schema of the configuration, with which editors complete and check it.
+//! The JSON schema of the configuration file. Editors use the schema to complete and check the
+//! file.
 
 use serde_json::{Map, Value, json};
 use tidegate_balance::registry::POLICIES;

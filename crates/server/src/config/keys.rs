@@ -1,7 +1,7 @@
-//! Definitions of tables and their keys. [`table!`](crate::config_table) makes a struct from its
-//! keys, [`keys!`](crate::config_keys) binds keys to an existing struct. The reader, the
-//! diagnostics, the writer, the reference, the JSON schema, the summary and the list of keys that
-//! need a restart follow from one definition.
+//! Macros that define a table and its keys. [`table!`](crate::config_table) also makes a struct
+//! with a field for each key. [`keys!`](crate::config_keys) binds the keys to the fields of an
+//! existing struct. The reader, the diagnostics, the writer, the reference, the JSON schema, the
+//! summary and the list of keys that need a restart all use this definition.
 
 use toml::Spanned;
 
@@ -9,7 +9,7 @@ use super::diagnostic::Report;
 use super::knob::{Absent, Documented, Knob, Reload, Shape, Table};
 use super::section::Section;
 
-/// A struct whose fields are the keys of a table.
+/// A struct that has the values of a table's keys.
 pub trait Keys: Sized + 'static {
     /// Returns the definition of the table.
     fn table() -> &'static Table;
@@ -25,8 +25,9 @@ pub trait Entry<T>: Documented {
     /// invalid or a required key is missing, reports this and returns false.
     fn read(&self, section: &Section<'_, '_>, target: &mut T, report: &mut Report) -> bool;
 
-    /// Reports the key if the file contains it although it has no effect. Does not report it if the
-    /// effect depends on a key in `wrong`, the keys with missing or invalid values.
+    /// Reports the key if the file contains it although it has no effect. Does not report it if a
+    /// key in `wrong` decides whether it has an effect. `wrong` are the keys with missing or
+    /// invalid values.
     fn check_idle(
         &self,
         section: &Section<'_, '_>,
@@ -85,7 +86,8 @@ impl<T: 'static, S: Shape> Key<T, S> {
         self
     }
 
-    /// Sets when a changed value applies, which may differ from the other keys of the table.
+    /// Sets the time at which a changed value of this key applies. This time may differ from that
+    /// of the other keys of the table.
     #[must_use]
     pub const fn reload(mut self, reload: Reload) -> Self {
         self.reload = Some(reload);
@@ -263,7 +265,7 @@ macro_rules! config_keys {
     (@reload $reload:ident) => { Some($crate::config::schema::Reload::$reload) };
 }
 
-/// The name of a key, from the syntax of [`config_keys`].
+/// Expands to the name of a key. The argument is the key as written in [`config_keys`].
 #[macro_export]
 macro_rules! config_name {
     ((@ $field:ident)) => {
@@ -277,7 +279,8 @@ macro_rules! config_name {
     };
 }
 
-/// The way to get and set the value of a key, from the syntax of [`config_keys`].
+/// Expands to the [`Place`](crate::config::schema::Place) of a key. The arguments are the struct,
+/// and the place as written in [`config_keys`].
 #[macro_export]
 macro_rules! config_place {
     ($Struct:ty, (? $($path:ident).+)) => {

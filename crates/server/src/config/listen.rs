@@ -17,8 +17,8 @@ impl ListenDraft {
     }
 
     /// Returns the position of `shared` in the file if a response to a request from this listener
-    /// could reach another instance. If processes share a listener for connections, responses
-    /// return on the connection of their request.
+    /// could reach another instance. Returns `None` for a listener for connections that processes
+    /// share, because responses return on the connection of their request.
     pub(super) fn scatters_responses(&self) -> Option<Range<usize>> {
         let is_stream = self.transport.as_ref().is_some_and(|by| by.get_ref().is_reliable());
         let scatters = match self.sharing() {
@@ -29,7 +29,8 @@ impl ListenDraft {
         self.shared.as_ref().filter(|_| scatters).map(Spanned::span)
     }
 
-    /// Returns whether a listener that is not shared has the same address family.
+    /// Returns whether `drafts`, the listeners of the file, include one that is not shared and has
+    /// the same address family as this listener.
     pub(super) fn has_unshared(&self, drafts: &[Self]) -> bool {
         let family = |draft: &Self| draft.address.as_ref().map(|at| at.get_ref().is_ipv4());
         drafts.iter().any(|other| {

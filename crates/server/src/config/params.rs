@@ -1,4 +1,5 @@
-//! Reads a table with the parameters of a law or policy, which determines the keys of the table.
+//! Reads a table with the parameters of a law or policy. The law or policy determines the keys of
+//! the table.
 
 use tidegate_world::param::Entry;
 use tidegate_world::{Kind, Param, Values, Wrong};

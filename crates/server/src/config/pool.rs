@@ -126,7 +126,7 @@ impl Draft {
     }
 
     /// Returns the pool, or `None` if a part is missing. `listeners` are the names of all
-    /// listeners, in which the name of the pool's listener is looked up.
+    /// listeners, by which the index of the pool's listener is found.
     pub(super) fn finish(mut self, listeners: &[Option<String>]) -> Option<Pool> {
         let named = |name: &Spanned<String>| {
             listeners.iter().position(|listener| listener.as_ref() == Some(name.get_ref()))
@@ -158,7 +158,7 @@ impl BackendDraft {
     }
 
     /// Returns the position in the file of the first of the keys `weight`, `priority`, `calls_max`
-    /// and `cps_max`. These keys belong to a server, and not to its entry in one pool.
+    /// and `cps_max`. These keys apply to the server in all its pools.
     fn description(&self) -> Option<Range<usize>> {
         let spans = [
             self.weight.as_ref().map(Spanned::span),
@@ -250,7 +250,7 @@ pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
 }
 
 /// Returns the first entry of each server in the file, with the index of its pool. The keys of this
-/// entry apply in all pools of the server, and so does the `[pool.limit]` of its pool.
+/// entry and the `[pool.limit]` of its pool apply in all pools of the server.
 fn first_entries(drafts: &[Draft]) -> HashMap<&Endpoint, (usize, &BackendDraft)> {
     let mut firsts = HashMap::new();
     for (pool, draft) in drafts.iter().enumerate() {

@@ -87,8 +87,8 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
     }
 }
 
-/// Reports the first back end of a pool that only shared listeners reach. `check_listener` checks
-/// the listener that a pool names.
+/// Reports the first back end of a pool that only shared listeners reach. Does nothing if the pool
+/// names its listener, because [`check_listener`] checks that listener.
 fn check_shared(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
     // A listener that could not be read may be the one that reaches the back end.
     let all_known = listeners.iter().all(|l| l.address.is_some() && l.transport.is_some());
@@ -156,7 +156,8 @@ fn check_large(
         let ip = from.ip();
         let help = format!("add a `[[listen]]` with `transport = \"tcp\"` and the address {ip}");
         let why = "Tidegate cannot send large requests to this pool over TCP";
-        report.error(given.span(), "there is no listener for `tcp`", why, help);
+        let title = format!("there is no listener for `tcp` at {ip}");
+        report.error(given.span(), title, why, help);
     }
 }
 
@@ -194,8 +195,8 @@ fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
     {
         return report.clash(
             "the pool and its listener have different transports",
-            (given.span(), "the pool"),
-            (has.span(), "its listener"),
+            (given.span(), "the transport of the pool"),
+            (has.span(), "the transport of its listener"),
             "remove `transport` from the pool, or name another listener",
         );
     }
@@ -220,7 +221,7 @@ fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
     for to in addresses {
         if !reaches(*from.get_ref(), to) {
             report.clash(
-                format!("a listener that cannot reach {to}"),
+                format!("the listener of this pool cannot reach {to}"),
                 (wanted.span(), "the pool sends from here"),
                 (
                     from.span(),
@@ -248,8 +249,8 @@ fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {
     );
 }
 
-/// Returns the place in the file where `listener` advertises `endpoint`, or lists its host among the
-/// further names, if it does.
+/// Returns the position in the file of `advertise` or `names` of `listener`, if this key contains
+/// the host of `endpoint` and the ports match. Returns `None` if neither key does.
 fn advertises(listener: &ListenDraft, endpoint: &Endpoint) -> Option<Range<usize>> {
     let leads_to = |host: &str, port: u16| match endpoint {
         Endpoint::Domain(domain) => domain == host && port == SIP_PORT,

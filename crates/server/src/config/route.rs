@@ -73,8 +73,8 @@ impl RouteDraft {
         to.map(Spanned::span)
     }
 
-    /// Returns whether this route may take requests to users of `domain`. Also returns true if a
-    /// part of the route could not be read.
+    /// Returns whether requests for users of `domain` may match this route and go to their
+    /// contacts. Also returns true if a part of the route could not be read.
     pub(super) fn may_lead_to_users_of(&self, domain: &String) -> bool {
         let is_for = |domains: &[String]| domains.is_empty() || domains.contains(domain);
         let is_to_users = self.to.as_ref().is_none_or(|to| *to.get_ref() == Destination::Users);

@@ -1,5 +1,5 @@
-//! The reader of TOML files, for use with other files than the configuration, such as scenarios.
-//! Each key is a [`Knob`] in a [`Table`], and a [`Key`] may bind it to a field.
+//! The parts of the configuration reader that also read other TOML files, such as scenarios. Each
+//! key is a [`Knob`] in a [`Table`]. A [`Key`] binds a knob to a field of a struct.
 //! [`table!`](crate::config_table) defines a table with its keys and the struct for its values. A
 //! [`Section`] reads the keys, and a [`Report`] collects the errors. The module also exports the
 //! tables of the configuration that other files may contain.

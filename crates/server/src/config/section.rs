@@ -40,7 +40,7 @@ impl<'a, 'i> Section<'a, 'i> {
         self.span.clone()
     }
 
-    /// Returns every key with its value. Only for tables with [`Table::has_free_keys`].
+    /// Returns every key with its value. The table must have [`Table::has_free_keys`].
     pub fn each(
         &self,
     ) -> impl Iterator<Item = (&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
@@ -193,7 +193,7 @@ impl<'a, 'i> Section<'a, 'i> {
             report.error(
                 beyond.clone(),
                 format!("too many `{}`", table.header),
-                format!("number {}", count_max + 1),
+                format!("this is number {}", count_max + 1),
                 format!("write at most {count_max} of these tables"),
             );
             return Vec::new();

@@ -11,9 +11,9 @@ use super::{Config, Listen, Pool, Sharing};
 
 impl fmt::Display for Config {
     /// Writes lines about the listeners, pools, routes, users, overload control, the admin
-    /// interface and the server. For each table that cannot be repeated, a further line contains
-    /// the keys that differ from their defaults and are not in the lines above. There is no newline
-    /// at the end.
+    /// interface and the server. Further lines, each about one table that cannot be repeated,
+    /// contain the keys that differ from their defaults and are not in the lines above. The last
+    /// line has no newline.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for listen in &self.listen {
             writeln!(f, "  listen   {}", listener(listen))?;
@@ -97,7 +97,7 @@ const SHOWN: [(&str, &str); 3] =
 impl Config {
     fn route_line(&self, route: &Rule) -> String {
         let mut line = match route.from {
-            Senders::Any => "from anyone".to_owned(),
+            Senders::Any => "from all senders except back ends".to_owned(),
             Senders::Trusted => "from trusted peers".to_owned(),
             Senders::Pool => "from back ends".to_owned(),
             Senders::Net(net) => format!("from {net}"),
@@ -150,15 +150,15 @@ fn learned(Learning { rate, window }: &Learning) -> impl Iterator<Item = String>
             RateLaw::Sre => " by `sre`",
         };
         format!(
-            "rate limits learned from 503s{by} every {interval:?}, {rate_min_cps} requests/s or \
-             more"
+            "rate limits learned from rejections{by} every {interval:?}, at least \
+             {rate_min_cps} requests/s"
         )
     });
     let window = window.as_ref().map(|WindowLearning { law, delay, .. }| match law {
         WindowLaw::Delay => {
-            format!("limited so that requests wait for {delay:?} in an overloaded back end")
+            format!("window limits learned from delay, for a wait of {delay:?} under overload")
         }
-        law => format!("unanswered requests limited by the law `{}`", law.name()),
+        law => format!("window limits learned from delay by the law `{}`", law.name()),
     });
     rate.into_iter().chain(window)
 }

@@ -1,7 +1,7 @@
 //! The certificates and keys that a configuration names, read from their files.
 //!
-//! The files are read at the start, at a reload and by `tidegate check`. A configuration can be
-//! used without them, for example the configuration of a recording.
+//! Tidegate reads these files when it starts and at a reload, and `tidegate check` reads them too.
+//! A replay uses the configuration of a recording without them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -95,6 +95,11 @@ fn check_routes(drafts: &[UserDraft], routes: &[RouteDraft], report: &mut Report
             "add `[[route]]` with `domain = [\"{}\"]` and `to = \"users\"`",
             aor.get_ref().domain
         );
-        report.error(aor.span(), "no route leads to this user", "no request reaches it", help);
+        report.error(
+            aor.span(),
+            "no route leads to this user",
+            "no request reaches this user",
+            help,
+        );
     }
 }

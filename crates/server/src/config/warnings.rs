@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use super::Config;
 
-/// The laws that reject new work only from a high watermark of the queue on, each with the parameter
-/// that sets this watermark.
+/// The laws that begin to reject new work when the queue reaches a high watermark. Each law comes
+/// with its parameter that sets this watermark.
 const WATERMARKS: [(&str, &str); 2] = [("ohta", "hi_wm"), ("asterisk", "high_water")];
 
 impl Config {

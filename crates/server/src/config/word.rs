@@ -180,14 +180,14 @@ pub(super) fn domain(text: &str) -> Result<String, Wrong> {
     match text.rsplit_once(':') {
         Some((host, _)) if is_host_name(host) => {
             let help = format!("write `\"{host}\"`: a domain matches every port");
-            Err(Wrong::with_help("a port", help))
+            Err(Wrong::with_help("contains a port", help))
         }
         _ if text.contains('*') => Err("this version does not support patterns with `*`".into()),
         _ => Err("not a host name or address".into()),
     }
 }
 
-/// Reads the senders whose requests a route takes.
+/// Reads `from` of a route: the senders whose requests the route matches.
 pub(super) fn source(text: &str) -> Result<Senders, Wrong> {
     match text {
         "any" => Ok(Senders::Any),
@@ -213,7 +213,7 @@ pub(super) fn source_text(senders: &Senders) -> String {
     }
 }
 
-/// Reads the destination of a route.
+/// Reads `to` of a route: the destination of its requests.
 pub(super) fn destination(text: &str) -> Result<Destination, Wrong> {
     match text {
         REQUEST_URI => Ok(Destination::RequestUri),

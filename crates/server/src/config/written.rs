@@ -37,7 +37,7 @@ pub(super) struct WrittenKey {
 }
 
 impl Written {
-    /// Returns the table that defines `T`, with the keys that have a value in `all`.
+    /// Returns the table of which `T` has the values, with each key that has a value in `all`.
     pub(super) fn of<T: Keys>(all: &T) -> Self {
         let key = |entry: &&'static dyn super::keys::Entry<T>| {
             let (value, reload) = (entry.write(all)?, entry.reload().unwrap_or(Reload::Restart));
@@ -140,12 +140,12 @@ pub fn learning_toml(learning: &Learning) -> String {
     format!("limit = {}\n", limit.inline())
 }
 
-/// Returns the value of the key `decide` that means this [`Decide`].
+/// Returns the value of the key `decide` for this [`Decide`].
 pub fn decide_word(decide: Decide) -> &'static str {
     DECIDE.word(decide)
 }
 
-/// Returns the value of the key `queue` that means this [`Queueing`].
+/// Returns the value of the key `queue` for this [`Queueing`].
 pub fn queue_word(queue: Queueing) -> &'static str {
     QUEUE.word(queue)
 }

@@ -53,8 +53,8 @@ fn check_q(draft: &Draft, report: &mut Report) {
     }
 }
 
-/// Reports a mode, domains and a number of back ends with which a pool cannot fork. `policy` is the
-/// position of the key `policy`.
+/// Reports a mode with which a pool cannot fork, domains among its back ends, and too many back
+/// ends. `policy` is the position of the key `policy` in the file.
 fn check_fork(policy: &Range<usize>, draft: &Draft, report: &mut Report) {
     // RFC 3261 §16.1: "Any request that is forwarded to more than one location MUST be
     // handled statefully."
@@ -114,8 +114,8 @@ fn limit_of(backend: &BackendDraft) -> Option<Range<usize>> {
     calls_max.or_else(|| backend.cps_max.as_ref().map(Spanned::span))
 }
 
-/// Reports configured and learned limits in a pool that forks: it sends each call to all back ends,
-/// whatever their limits.
+/// Reports configured and learned limits in a pool that forks. Such a pool sends each call to all
+/// back ends, whatever their limits.
 fn check_own_limits(draft: &Draft, report: &mut Report) {
     let configured = draft.backends.iter().find_map(limit_of);
     if let Some(span) = configured.or_else(|| draft.learned().map(Spanned::span)) {
@@ -128,8 +128,8 @@ fn check_own_limits(draft: &Draft, report: &mut Report) {
     }
 }
 
-/// Reports the first back end of a pool that forks whose limits come from an earlier pool. `pool` is
-/// the index of the pool that forks.
+/// Reports the first back end that has a limit from an earlier pool. `pool` is the index of a pool
+/// that forks and has this back end.
 fn check_limits_elsewhere(
     pool: usize,
     drafts: &[Draft],

@@ -51,11 +51,11 @@ table! {
     message("message_seconds"): Duration = seconds(1..=3600), Default("30");
     /// Seconds without any message in either direction after which Tidegate closes a connection. A
     /// keep-alive of the peer (RFC 5626 §4.4.1, a ping of a WebSocket) counts as a message. There
-    /// is one exception: connections that Tidegate has opened to a peer that is neither a back end
-    /// nor in `trust`. If a call rings for longer than this without a message or a keep-alive,
-    /// Tidegate closes the connection of the caller. Over TLS or a WebSocket, the caller then gets
-    /// no response. From 222 on, a connection lasts at least as long as any transaction, as RFC
-    /// 3261 §18 recommends.
+    /// is one exception: on a connection that Tidegate has opened to a peer that is neither a back
+    /// end nor in `trust`, keep-alives do not count. If a call rings for longer than this without a
+    /// message or a keep-alive, Tidegate closes the connection of the caller. Over TLS or a
+    /// WebSocket, the caller then gets no response. With a value of 222 or more, a connection lasts
+    /// at least as long as any transaction, as RFC 3261 §18 recommends.
     idle("idle_seconds"): Duration = seconds(32..=604_800), Default("3600");
     /// Seconds in which a peer must read what Tidegate is sending to it, once this is 64 KiB or
     /// more. Otherwise Tidegate closes the connection.
@@ -68,9 +68,9 @@ table! {
         write: |bytes| bytes >> 10,
     }, Default("512");
     /// Megabytes of messages that may wait for all connections together. Messages for connections
-    /// that peers have opened take at most half of this memory. The same limit applies separately
-    /// to messages that have arrived in part, and to those that Tidegate is sending to peers that
-    /// do not read.
+    /// that peers have opened take at most half of this memory. Two further limits have the same
+    /// value: one for messages that have arrived in part, and one for messages that Tidegate is
+    /// sending to peers that do not read.
     memory_max("memory_max_mb"): usize = As {
         of: Whole(16..=65_536_usize),
         read: |mb| mb << 20,

@@ -108,7 +108,7 @@ table! {
     /// has read if that was longer. With `queue = "fifo"` it reads up to this number of messages of
     /// any kind. A server that handles each message before it reads the next one has 1 and `queue =
     /// "fifo"`.
-    batch: usize | None = Whole(1..=4096), Means("reading and serving get the same processor time while both kinds of message wait, and at most 64 messages are read in a row");
+    batch: usize | None = Whole(1..=4096), Means("reading and serving get the same processor time while there are messages to read and messages to serve. Tidegate then reads at most 64 messages in a row");
     /// With `queue = "fifo"`: this key is used instead of `batch`. All messages then wait in one
     /// receive buffer.
     batch_fifo: usize | None = Whole(1..=4096), Means("the value of `batch`");

@@ -143,10 +143,10 @@ keys! {
     /// The fraction by which the rate grows each second while requests use at least nine tenths of
     /// it. After every four such seconds without a rejection the fraction doubles, up to 1.
     key "increase" (rate.increase) = Real(0.001..=1.0), Default("0.05"), only(&USES_AIMD);
-    /// The limit after a rejection, as a fraction of the rate that the back end accepted. But the
-    /// first decrease after the limit has grown leaves at least four fifths of the rate that was
-    /// used, and each other decrease leaves at least half of it. So a value below 0.8 has no effect
-    /// on this first decrease.
+    /// The limit after a rejection, as a fraction of the rate that the back end accepted. A
+    /// decrease also has a lower bound, which is a part of the rate that was used: four fifths for
+    /// the first decrease after the limit has grown, and half for each further decrease. So on the
+    /// first decrease, a value below 0.8 has no effect.
     key "decrease" (rate.decrease) = Real(0.5..=0.99), Default("0.95"), only(&USES_AIMD);
     /// The lowest learned rate, in requests a second.
     key "rate_min_cps" (rate.rate_min_cps) = Real(0.1..=100_000.0), Default("1"), only(&LEARNS_RATE);

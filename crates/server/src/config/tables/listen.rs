@@ -100,10 +100,10 @@ table! {
     ), Means("`address`. The key is required if `address` is a wildcard");
     /// Further hosts by which peers reach this listener. A phone writes its outbound proxy into
     /// Route. Tidegate accepts such a Route if it names `address`, `advertise` or one of these
-    /// hosts, and rejects any other Route of a phone with 403. Write every name in the DNS that
-    /// leads to this listener, also a domain whose SRV records do. Behind NAT, also write the outer
-    /// address if `advertise` is a name. If the Route has a port, it must be that of `address` or
-    /// `advertise`. Names give no permission to relay requests.
+    /// hosts, and rejects any other Route of a phone with 403. List every DNS name that leads to
+    /// this listener, and every domain whose SRV records lead to it. Behind NAT, also list the
+    /// outer address if `advertise` is a name. If the Route has a port, it must be that of
+    /// `address` or `advertise`. A name in this list gives nobody the permission to relay requests.
     names: Vec<String> = List {
         of: Text::new(
             "a host name or an IP address, without a port, such as `\"sip.example.com\"`",
@@ -140,7 +140,7 @@ table! {
         only(&FOR_TLS), reload(Reload::Live);
     /// `required`: every client must present a certificate that an authority in `client_ca` has
     /// signed. `optional`: Tidegate also serves clients that present no certificate. It still
-    /// rejects clients with a wrong certificate.
+    /// rejects clients that present an invalid certificate.
     client_certificate: ClientCertificate = Choice {
         words: &[
             ("required", ClientCertificate::Required),
@@ -150,14 +150,15 @@ table! {
     }, Default("\"required\""), only(&FOR_TLS), reload(Reload::Live);
     /// The web sites whose pages may open a WebSocket, as browsers name them in `Origin`: scheme
     /// and host, and the port unless it is the default one. This protects the users of browsers
-    /// against pages of other sites. A client that sends no `Origin` is no browser and is served.
+    /// against pages of other sites. Tidegate also serves clients that send no `Origin`, because
+    /// they are not browsers.
     origins: Vec<String> | None = OneOrMore(List {
         of: Text::new("an origin, such as `\"https://phone.example.com\"`", word::origin),
         count_max: 64,
     }), Means("pages of all sites"), only(&FOR_WEBSOCKETS);
-    /// Peers whose requests may go to the target that the request itself names (routes with `from =
-    /// "trusted"`). Back ends have this permission without an entry. `docs/guide/trust.md` lists
-    /// the other effects.
+    /// Peers whose requests may go to the target that the request itself names. Their requests
+    /// match routes with `from = "trusted"`. Back ends have both rights without an entry.
+    /// `docs/guide/trust.md` lists the other effects.
     trust: Vec<IpNet> = NETWORKS, Default("[]");
     /// Peers that may assert the identity of the caller (RFC 3325), besides back ends and the peers
     /// in `trust`. Tidegate removes `P-Asserted-Identity` from messages of any other peer. From

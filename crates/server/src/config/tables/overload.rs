@@ -153,8 +153,8 @@ keys! {
     /// With `classes = "multi"`: the classes that Tidegate sheds, in this order. Tidegate sheds a
     /// class only after it has shed all of the preceding classes completely. The law rejects no
     /// message of a class that is not in the list. `["register"]` sheds only REGISTER.
-    /// `["provisional"]` sheds only 180 responses. Tidegate drops responses and ACKs. For all other
-    /// requests, `disposal` applies.
+    /// `["provisional"]` sheds only 180 responses. If a response or an ACK is shed, Tidegate drops
+    /// it. If any other request is shed, `disposal` applies.
     key "shed" {
         |all| match &all.gate.scheme {
             Scheme::Multi(shed) => Some(shed.order.iter().map(|class| of_number(*class)).collect()),
@@ -251,11 +251,12 @@ keys! {
     /// `true`: a retransmission of a request gets the same decision as the first copy. `false`:
     /// Tidegate decides about each copy separately, like the server in paper 000.
     key "sticky" (gate.sticky) = Flag, Default("true");
-    /// The number of decisions that Tidegate remembers for retransmissions, in each of two
-    /// generations of 32 seconds. A decision takes 16 to 32 bytes. Tidegate also remembers the same
-    /// number of challenges (401 and 407) from back ends. If there is no room for a decision, a
-    /// retransmission gets a new decision. If there is no room for a challenge, the request that
-    /// answers it with credentials counts as new work, like the first request.
+    /// The number of decisions that Tidegate remembers for retransmissions. This limit applies to
+    /// the decisions of the current 32 seconds, and separately to those of the 32 seconds before. A
+    /// decision takes about 28 bytes. Tidegate also remembers the same number of challenges (401
+    /// and 407) from back ends. If there is no room for a decision, a retransmission gets a new
+    /// decision. If there is no room for a challenge, the request that answers it with credentials
+    /// counts as new work, like the first request.
     key "memory_max" (gate.memory_max) = Whole(1024..=100_000_000), Default("1_000_000");
 }
 

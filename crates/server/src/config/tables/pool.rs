@@ -74,13 +74,14 @@ table! {
         reserved: &[],
     }, Default("\"transaction\"");
     /// Milliseconds without a response after which Tidegate sends a new INVITE, REGISTER or OPTIONS
-    /// to another back end. Other requests could arrive twice, so they wait until the back end is
-    /// down, or for 32 s. In 4,000 ms Tidegate retransmits an INVITE three times over UDP (RFC 3261
-    /// §17.1.1.2). This key applies only with transactions.
+    /// to another back end. Any other request waits until the back end is down, or for 32 s.
+    /// Otherwise the request could arrive at both back ends. In 4,000 ms Tidegate retransmits an
+    /// INVITE three times over UDP (RFC 3261 §17.1.1.2). This key applies only with transactions.
     failover_after("failover_after_ms"): Duration =
         millis(100..=32_000), Default("4_000"), only(&WITH_TRANSACTIONS);
     /// The largest number of back ends that Tidegate tries for a new request, one after the other.
-    /// Tidegate skips back ends that have answered 503 within the last second. This key applies
+    /// After a 503, Tidegate skips back ends that have sent a 503 within the last second. After a
+    /// missing response, it skips only back ends that are proved to be overloaded. This key applies
     /// only with transactions.
     tries_max: u8 = Whole(1..=TRIES_MAX), Default("3"), only(&WITH_TRANSACTIONS);
     /// The pool that gets new calls while no back end of this pool can take a call. A back end can
@@ -132,12 +133,12 @@ table! {
     /// Tidegate reaches no back end over a WebSocket.
     transport: Transport | None = Choice { words: TRANSPORTS, reserved: WEBSOCKETS }, Means("the transport of its `listener`. A pool without `listener` has `udp` if a `[[listen]]` has `udp`, and otherwise the transport of the first `[[listen]]` without WebSockets");
     /// The listener from which Tidegate sends requests and probes to the back ends of the pool. It
-    /// must not be shared. Only processes may share it (`shared = "processes"`), if it is for TCP
-    /// or TLS. Its address is in the Record-Route that the back ends receive. Without this key,
-    /// Tidegate uses the listener whose address the kernel would choose as source. If no listener
-    /// has that address, Tidegate uses the listener at which the request arrived. Listeners that
-    /// are not shared always take precedence. Set this key if the machine has policy routing or if
-    /// its routes change.
+    /// must not be shared. There is one exception: a listener for TCP or TLS may have `shared =
+    /// "processes"`. The address of the listener is in the Record-Route that the back ends receive.
+    /// Without this key, Tidegate uses the listener whose address the kernel would choose as
+    /// source. If no listener has that address, Tidegate uses the listener at which the request
+    /// arrived. Listeners that are not shared always take precedence. Set this key if the machine
+    /// has policy routing or if its routes change.
     listener_name("listener"): String | None = Text::new("the name of a `[[listen]]`", word::name),
         Means("the listener at the address that the routing table selects when Tidegate starts");
     +
@@ -147,7 +148,7 @@ table! {
     health: Health;
     /// The settings of TLS.
     tls: PoolTls;
-    /// The limits of each back end that are learned.
+    /// The settings for learning the limits of each back end.
     learning: Learning;
     /// The index of the listener from which requests and probes go to the back ends, or `None` if
     /// the pool names no listener.
@@ -167,7 +168,7 @@ pub enum Selection {
 }
 
 impl Selection {
-    /// Returns the word of `policy`.
+    /// Returns the value of the key `policy` for this selection.
     pub fn name(self) -> &'static str {
         match self {
             Self::One(policy) => policy.entry().name,
@@ -195,12 +196,12 @@ table! {
     /// A host name with a port: Tidegate resolves the name (`[resolver]`) to an address of the
     /// family of the `listener` of its pool, or of the `[[listen]]` tables with the `transport` of
     /// the pool. If they have both families, Tidegate asks for the family of the first one, and for
-    /// the other if the name has no usable address of the first. It does so when it starts, and
-    /// again when the TTL of the answer expires (after at least 5 seconds and at most an hour). If
-    /// there are several addresses, Tidegate uses the first one, and keeps it while the name still
-    /// has it. A call stays at the address where the call began. A back end gets no calls until its
-    /// name has an address. After that, the back end keeps this address until the name resolves to
-    /// another one.
+    /// the other if the name has no usable address of the first. Tidegate resolves the name when it
+    /// starts, and again when the TTL of the answer expires (after at least 5 seconds and at most
+    /// an hour). If there are several addresses, Tidegate uses the first one, and keeps it while
+    /// the name still has it. A call stays at the address where the call began. A back end gets no
+    /// calls until its name has an address. After that, the back end keeps this address until the
+    /// name resolves to another one.
     ///
     /// A name without a port is a domain (RFC 3263). Each server in the SRV records of the domain
     /// becomes a back end with the keys of this table. The SRV weight of the server multiplies

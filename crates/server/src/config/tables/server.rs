@@ -23,10 +23,10 @@ table! {
     /// The process as a whole. Each limit applies to the process, not to each shard.
     pub static SERVER: "[server]" 0..=1, Restart, [] => Server, ServerDraft;
 
-    /// Threads that handle messages. One thread handles all messages of a call. More threads than
-    /// cores cost processor time and gain nothing. Use more shards if
+    /// The number of threads (shards) that handle messages. One thread handles all messages of a
+    /// call. More threads than cores cost processor time and gain nothing. Use more shards if
     /// `tidegate_shard_time_seconds_total{state="busy"}` of a shard grows by more than 0.7 a second
-    /// at your peak.
+    /// at your peak load.
     shards: u16 = Whole(1..=SHARDS_MAX), Default("1");
     /// The directory of the files that must survive a restart. Its file `route.key` has the keys by
     /// which requests within a dialog find their back end after a restart. Instances behind one
@@ -73,9 +73,9 @@ table! {
     }, Means("a quarter of the machine's memory, or of the limit of its control group if that is lower");
     /// The limit for responses to an address that may be forged, because it has never acknowledged
     /// a response. In response to a request from such an address, Tidegate sends at most this many
-    /// times the bytes of the request (3 in RFC 9000 §8.1). Retransmissions count, and padding
-    /// (`gso_padding`) does not count. Tidegate always sends the first response of each kind and
-    /// one retransmission of the final response. 0: no limit.
+    /// times the bytes of the request (3 in RFC 9000 §8.1). Retransmissions of the request and of
+    /// its responses count too. Padding (`gso_padding`) does not count. Tidegate always sends the
+    /// first response of each kind and one retransmission of the final response. 0: no limit.
     amplification_max: u32 = Whole(0..=1000), Default("3");
     /// Seconds without a request after which Tidegate considers an answered call ended. A call with
     /// a session timer (RFC 4028) ends for Tidegate 32 seconds after its session has expired,

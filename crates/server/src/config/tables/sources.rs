@@ -37,7 +37,7 @@ impl From<&Overload> for SourcesTable {
 static BANS_FLOODS: Only<SourcesTable> = Only {
     by: "ban_above_cps",
     when: |table| table.sources.flood.is_some(),
-    why: "without `ban_above_cps`",
+    why: "without `ban_above_cps`, no source is banned for its rate",
     instead: "add `ban_above_cps`",
 };
 
@@ -129,7 +129,7 @@ const BAN: Excess = Excess::Ban(Duration::ZERO);
 static BANS: Only<SourceLimit> = Only {
     by: "then",
     when: |limit| matches!(limit.then, Excess::Ban(_)),
-    why: "without `then = \"ban\"`",
+    why: "this limit bans no source",
     instead: "add `then = \"ban\"`",
 };
 
