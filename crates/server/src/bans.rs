@@ -1,4 +1,4 @@
-//! The functions by which operators see the bans of sources, and shards end them.
+//! Shows the bans of sources to operators, as JSON and as metrics.
 
 use std::net::IpAddr;
 
@@ -41,7 +41,7 @@ fn beyond_kernel(bans: &[Ban]) -> usize {
 
 /// Returns the bans in force at `now`, as JSON. Each ban has the source, the reason, the remaining
 /// seconds, the sending rate of the source (`null` if unknown), and whether the source has proved
-/// that it receives our packets (`has_calls`).
+/// that it receives packets from Tidegate (`has_calls`).
 pub fn to_json(list: &BanList, now: Timestamp) -> Value {
     let ban = |ban: &Ban| {
         json!({

@@ -65,10 +65,10 @@ fn wanted(needed: u64, queries_max: usize) -> u64 {
 }
 
 /// Raises the limit `limit` with `set`, which returns whether it has changed the limit. `needed` is
-/// the number of descriptors without those for DNS queries. Returns how many DNS queries have
-/// descriptors at the same time: at most as many as `shards` shards send, and at least the places
-/// of [`QueryLimits::MIN`]. With up to eight shards, this minimum takes at most half of [`OTHERS`].
-/// Returns `None` if the process may not open `needed` descriptors.
+/// the number of descriptors without those for DNS queries. Returns the number of DNS queries that
+/// may have descriptors at the same time. It is at most the number that `shards` shards send, and
+/// at least the places of [`QueryLimits::MIN`]. With up to eight shards, this minimum takes at most
+/// half of [`OTHERS`]. Returns `None` if the process may not open `needed` descriptors.
 fn raise(
     limit: Rlimit,
     needed: u64,
@@ -92,8 +92,8 @@ mod tests {
     use super::*;
     use crate::testing::{SMALL, load};
 
-    /// Returns the result of [`raise`] for one shard, and the limit that it sets. The system sets
-    /// the limit if `may_set` is true.
+    /// Returns the result of [`raise`] for one shard, and the limit that it sets. If `may_set` is
+    /// false, the system does not let the process change the limit.
     fn raised(present: u64, most: u64, needed: u64, may_set: bool) -> (Option<usize>, Option<u64>) {
         let limit = Rlimit { current: Some(present), maximum: Some(most) };
         let mut to = None;

@@ -27,6 +27,6 @@ pub struct Environment {
 }
 
 /// Maximum memory for stored messages, in bytes, if neither the configuration nor the machine sets
-/// a value. This is the case in simulated time and in replays, which must not depend on the
-/// machine.
+/// a value. In simulated time the machine sets no value, because results must not depend on the
+/// machine. A replay uses the recorded value, if the recording has one.
 pub const MESSAGE_MEMORY_MAX: usize = 1 << 30;

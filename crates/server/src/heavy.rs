@@ -23,7 +23,7 @@ static DROPS_ALL: Family = Family::gauge(
 
 unit_enum! {
     /// The set of sources whose INVITEs and REGISTERs the kernel drops because of overload. The
-    /// variants are ordered by the size of this set. The names are those in JSON.
+    /// variants are ordered by the size of this set. JSON uses these names.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub(crate) enum Target {
         /// The kernel drops nothing.
@@ -81,7 +81,7 @@ impl HeavySources {
         as_json(&self.emergencies_cps)
     }
 
-    /// Returns the heavy sources as a text, in ascending order.
+    /// Returns the addresses of the heavy sources in ascending order, separated by commas.
     pub(crate) fn written(&self) -> String {
         self.rates_cps.keys().map(|source| written(*source)).collect::<Vec<_>>().join(", ")
     }
@@ -109,7 +109,8 @@ mod tests {
 
     use super::*;
 
-    /// Lets a shard drop a share of the INVITEs and REGISTERs of these hosts.
+    /// Returns the counters of a shard that tells the kernel to drop this share of the INVITEs from
+    /// these hosts.
     fn shard(share: f64, hosts: impl IntoIterator<Item = u8>) -> ShardCounters {
         let shard = ShardCounters::default();
         shard.proxy.overload.drop_share.set((share * 1e6) as u64);

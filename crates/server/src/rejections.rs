@@ -59,7 +59,7 @@ impl Rejections {
                     was no response. The reason is that rejecting more requests would take too \
                     much of the processor (`rejecting_max`), or that the source is banned. \
                     Requests that came over TCP, TLS or a WebSocket were dropped after reading. \
-                    Retransmissions count too. `/rejections` has no samples of these requests.",
+                    Retransmissions count too. `/rejections` does not list these requests.",
             "rejected": self.0.iter().map(ShardCounters::filtered).sum::<u64>(),
         })
     }

@@ -63,7 +63,7 @@ pub struct Started {
 pub enum Event {
     /// The process accepts calls.
     Started(Started),
-    /// An operator has made a request, with this outcome.
+    /// An operator has made a request. The entry has the request and its outcome.
     Acted(AuditEntry),
     /// A signal with this name has arrived for the first time. Tidegate ignores it.
     Ignored(&'static str),

@@ -267,9 +267,9 @@ impl RuntimeControl {
         Ok(())
     }
 
-    /// Returns whether every shard has applied or rejected the command with this number. After a
-    /// `true`, the caller sees rejections: `last_rejected` of a shard that has rejected the command
-    /// is this number or a later one.
+    /// Returns whether every shard has applied or rejected the command with this number. If this
+    /// function has returned true, the caller also sees rejections: `last_rejected` of a shard that
+    /// has rejected the command is then this number or a later one.
     pub(crate) fn was_heard(&self, number: u64) -> bool {
         let heard = |shard: &ShardCounters| {
             let in_force = &shard.proxy.in_force;

@@ -197,7 +197,7 @@ fn settings(
     Some(TlsPeer { config: Arc::clone(config), name })
 }
 
-/// Returns whether a back end may be or have been a server of a domain of its pool. Then its
+/// Returns whether a back end is, or may have been, a server of a domain of its pool. Then its
 /// certificate must have the name of this domain, even if the DNS no longer lists the back end.
 fn has_domains(client: &PoolClient, pool: &Pool, backend: &Backend) -> bool {
     client.name.is_none() && !pool.services().is_empty() && backend.named().is_some()

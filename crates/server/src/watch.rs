@@ -1,9 +1,9 @@
 //! Finds outages and rejections in the states of back ends and the counters of shards, and reports
 //! them for the log.
 //!
-//! The main thread does a check every quarter of a second, so the shards do nothing for the log.
-//! Each pool, back end and counter gets a log line when it changes, and then at most one line every
-//! few seconds, with the number of its changes since its previous line.
+//! The main thread does a check every quarter of a second, so the shards do nothing for the log. A
+//! pool, back end or counter that changes gets a log line. After that it gets at most one line
+//! every few seconds. A line for several changes contains their number.
 
 mod allowance;
 mod counted;
@@ -36,8 +36,8 @@ use unsent::UnsentTargets;
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The subject of log lines about reloads that were not applied.
-const NOT_APPLIED: &str = "a reload is not applied: there are too many back ends, because removed \
-                           ones still have calls";
+const NOT_APPLIED: &str = "reloads are not applied, because removed back ends still have calls and \
+                           leave no room for new ones";
 
 /// A change that is reported in the log, with its time.
 ///

@@ -53,7 +53,7 @@ fn rest(mut stream: TcpStream) -> String {
     }
 }
 
-/// Returns status and body of the answer to one request.
+/// Sends one request. Returns the status and the body of the response.
 fn request(address: SocketAddr, method: &str, path: &str) -> (u16, String) {
     ask(address, method, path, HOST, "")
 }
@@ -105,8 +105,8 @@ fn with_a_slow_page() -> (Admin, Sender<()>, Receiver<()>) {
     (admin, end, begun)
 }
 
-/// A regression: while Prometheus read the metrics of many back ends, a balancer got no answer to
-/// its health checks.
+/// A regression: while Prometheus read the metrics of many back ends, a load balancer got no
+/// response to its health checks.
 #[test]
 fn a_page_that_takes_long_does_not_delay_others() {
     let (admin, end, begun) = with_a_slow_page();
@@ -168,7 +168,8 @@ fn a_request_head_without_end_is_cut_off() {
     assert!(!answer.starts_with("HTTP/1.1 200"), "{answer:?}");
 }
 
-/// A regression: with 64 connections an attacker kept a balancer from checking the process.
+/// A regression: with 64 open connections, an attacker could keep a load balancer from checking the
+/// process.
 #[test]
 fn silent_and_slow_connections_do_not_block_others() {
     let (admin, life) = start();

@@ -105,8 +105,8 @@ impl Running {
         )
     }
 
-    /// Makes the process check the key file at the time `after` its start, and waits until the
-    /// shard makes tokens with the key of this version.
+    /// Makes the process check the key file as if the time `after` had passed since its start.
+    /// Waits until the shard makes tokens with the key of this version.
     fn look(&self, after: Duration, version: u64) {
         let deadline = Instant::now() + PATIENCE;
         self.keeper.look(self.began + after);

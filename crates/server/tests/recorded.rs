@@ -1,5 +1,5 @@
-//! Tests of a run over real sockets. If its recorded inputs are given to other drivers, these send
-//! the same bytes.
+//! Tests that other drivers send the same bytes as a run over real sockets, if they get its
+//! recorded inputs.
 
 #[path = "recorded/live.rs"]
 mod live;

@@ -21,7 +21,8 @@ use tidegate_server::admin::Admin;
 use tidegate_server::audit::AuditEntry;
 use tidegate_server::config::Config;
 
-/// A law that admits nothing after the first call, and records three rejections a second.
+/// A configuration with a law that admits nothing after the first call. At most three rejections
+/// with the same reason are recorded in a second.
 const CONFIGURATION: &str = "
     [[listen]]
     transport = \"udp\"
@@ -65,7 +66,7 @@ impl Running {
         Self { admin, sip, stop, shard, told }
     }
 
-    /// Returns status and body of the answer to a request with these header lines.
+    /// Sends a request with these header lines. Returns the status and the body of the response.
     fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         http::ask(self.admin.address(), method, path, headers, body)
     }
@@ -80,7 +81,7 @@ impl Running {
         self.ask("PUT", "/overload", HOST, command)
     }
 
-    /// Executes the command. Returns the state in force then.
+    /// Sends a command until it is applied. Returns the settings in force after it.
     fn applied(&self, command: &str) -> Value {
         // The thread of the shard may not have started yet.
         let deadline = Instant::now() + Duration::from_secs(30);

@@ -80,7 +80,7 @@ fn a_start_that_fails_at_the_admin_address_leaves_the_state_directory_as_it_was(
 }
 
 /// A regression: a process whose start had failed counted as the predecessor of the next process.
-/// Here the path of the recording is wrong.
+/// In this test, the recording cannot be created at its path.
 #[test]
 fn a_start_that_fails_at_its_recording_leaves_the_number_of_the_process_before() {
     let dir = tempfile::tempdir().unwrap();

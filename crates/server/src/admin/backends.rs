@@ -18,8 +18,8 @@ use crate::audit::AuditedRequest;
 use crate::runtime_control::ControlError;
 
 /// Maximum number of reloads at the same time: one that is running, and three that wait for it to
-/// end. A reload waits up to two seconds for the shards, and `tidegate ctl` ten seconds for the
-/// response.
+/// end. A reload waits up to two seconds for the shards, and `tidegate ctl` waits ten seconds for
+/// the response.
 const RELOADS_MAX: usize = 4;
 
 pub(super) fn router(controls: Arc<Controls>) -> Router {

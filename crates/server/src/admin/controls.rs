@@ -17,7 +17,7 @@ use crate::key::Keeper;
 use crate::rejections::Rejections;
 use crate::runtime_control::{APPLY_WAIT, ControlError, RuntimeControl};
 
-/// Interval of the checks whether the shards have applied a command.
+/// Interval at which a response checks whether the shards have applied a command.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The parts of a running process that operators see and change.

@@ -16,8 +16,8 @@ use super::{FILE_NAME, change, command, random, read, unix_time};
 use crate::StartError;
 use crate::worker::Worker;
 
-/// Interval at which the key file is read. It must be shorter than the time that a key has to
-/// settle ([`Rotation::settle`]).
+/// Interval at which the key file is read. It must be shorter than [`Rotation::settle`], within
+/// which every instance must read a new key.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The times that determine when keys are made and used.
@@ -137,8 +137,8 @@ impl Keeper {
         self.tell(&mut state, now);
     }
 
-    /// Returns a line for the log if the last check of the key file had another result than at the
-    /// previous call of this function. Does not wait for a running check.
+    /// Returns a line for the log, if the result of the last check of the key file differs from the
+    /// result at the previous call of this function. Does not wait for a running check.
     pub fn changed_trouble(&self) -> Option<String> {
         let mut trouble = self.trouble();
         let Trouble { last, told } = &mut *trouble;
@@ -267,8 +267,8 @@ mod tests {
     use super::super::load_or_create;
     use super::*;
 
-    /// A regression: the thread that handles signals reads the trouble, so signals had no effect
-    /// while the file system hung.
+    /// A regression: the thread that handles signals also reads the result of the last check. It
+    /// waited for the key file, so signals had no effect while the file system hung.
     #[test]
     fn readers_of_the_trouble_do_not_wait_for_the_file() {
         let dir = tempfile::tempdir().unwrap();

@@ -21,19 +21,19 @@ pub const KEYS_MAX: usize = 8;
 /// call is expected to last longer than this without a request.
 pub const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// Maximum time by which the creation time of a key may be ahead of our clock, because another
-/// instance with another clock may have made the key. If the creation time is further ahead, the
-/// clock of that instance was wrong.
+/// Maximum time by which the creation time of a key may be ahead of the clock of this machine. The
+/// clock of the instance that made the key may differ by that much. If the creation time is further
+/// ahead, the clock of that instance was wrong.
 const AHEAD_MAX: Duration = KEPT;
 
 /// The start of 2026. If a clock shows an earlier time, it has not been set.
 const CLOCK_MIN: UnixTime = Duration::from_secs(1_767_225_600);
 
-/// Number of different marks. The mark in a token ([`TokenKey::mark`]) identifies the version of
-/// the key, so versions that differ by this number cannot be distinguished.
+/// Number of different marks. A token contains the mark of the version of its key
+/// ([`TokenKey::mark`]). Two versions that differ by this number have the same mark.
 const MARKS: u32 = 256;
 
-/// The keys for the tokens of an address, which one or more instances share.
+/// The secret keys that all instances at one address share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRing {
     /// The key that does not rotate ([`Secret::base`]).
@@ -104,8 +104,8 @@ impl KeyRing {
         Self { base, keys: vec![Made { version: 1, at: whole(now), key: first }] }
     }
 
-    /// Returns the secret of a proxy at `now`, which consists of all keys. The newest key that is
-    /// at least `settle` old makes tokens.
+    /// Returns the secret of a proxy at `now`: all keys of the ring. The newest key that is at
+    /// least `settle` old makes tokens.
     pub fn secret(&self, now: UnixTime, settle: Duration) -> Secret {
         let current = self.current(now, settle);
         let token = |made: &Made| TokenKey { version: made.version, key: made.key };
@@ -119,7 +119,7 @@ impl KeyRing {
         }
     }
 
-    /// Returns the keys at `now`, newest first.
+    /// Returns the keys at `now`, newest first, without their secrets.
     pub fn shown(&self, now: UnixTime, settle: Duration) -> impl Iterator<Item = Shown> {
         let current = self.current(now, settle);
         self.keys.iter().enumerate().map(move |(index, made)| Shown {
@@ -203,8 +203,9 @@ impl KeyRing {
         text
     }
 
-    /// Parses the output of [`text`](Self::text). Also accepts lines that contain only keys: then
-    /// the first key is the base key and also makes tokens, and the creation times are unknown.
+    /// Parses the output of [`text`](Self::text). Also accepts a text in which each line contains
+    /// only a key. The first key is then the base key and also makes tokens, and the creation times
+    /// are unknown.
     pub(super) fn parse(content: &[u8]) -> Result<Self, Wrong> {
         let content = content.strip_suffix(b"\n").unwrap_or(content);
         let lines: Vec<_> = content.split(|byte| *byte == b'\n').collect();

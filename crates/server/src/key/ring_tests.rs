@@ -84,8 +84,8 @@ fn every_rotation_at_the_shortest_interval_succeeds() {
     }
 }
 
-/// A regression: after a rotation by a clock that was ahead, the next rotation was rejected for as
-/// long as the clock had been ahead.
+/// A regression: if a clock was ahead at a rotation, the next rotation was rejected for as long as
+/// the clock had been ahead.
 #[test]
 fn keys_of_a_clock_that_was_decades_ahead_delay_no_rotation() {
     let decades = 30 * 365 * 24 * HOUR;
@@ -113,7 +113,7 @@ fn keys_of_a_clock_that_was_decades_ahead_delay_no_rotation() {
     assert_eq!(left, NotRotated::Settling(2, AHEAD_MAX + SETTLE));
 }
 
-/// The year 2106, and the last time that a clock can show.
+/// The times are the year 2106, and the last time that a clock can show.
 #[test]
 fn the_time_of_a_key_may_be_any_that_a_clock_shows() {
     for seconds in [1 << 32, u64::MAX] {

@@ -41,8 +41,7 @@ pub struct ShardCounters {
     pub connections: Arc<ConnectionCounters>,
     /// Number of datagrams that were dropped because an emulated receive buffer was full.
     pub emulated_overflow: Arc<Counter>,
-    /// Number of datagrams that were dropped before the emulated receive buffers because the core
-    /// asked for it.
+    /// Number of datagrams that the emulated kernel dropped because the core asked for it.
     pub emulated_filtered: Arc<Counter>,
     /// Counts and rates of new calls and other new requests in the last second.
     pub recent: Arc<RecentWork>,

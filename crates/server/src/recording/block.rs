@@ -98,7 +98,7 @@ pub(super) fn checksum(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Returns the hash of packets in the form of [`put_sent`](super::entry::put_sent).
+/// Returns the hash of packets that [`put_sent`](super::entry::put_sent) has encoded.
 pub(super) fn fingerprint(sent: &[u8]) -> u128 {
     let mut hasher = SipHasher13x128::new();
     hasher.write(sent);

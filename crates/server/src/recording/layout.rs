@@ -2,8 +2,8 @@
 
 use super::block::{HEADER, PAYLOAD_MAX};
 
-/// Number of slots in a recording. When all slots are full, the oldest one is overwritten, so at
-/// least 15/16 of the slots contain the latest inputs.
+/// Number of slots in a recording. When all slots are full, the oldest one is overwritten. So all
+/// slots but one always contain the latest inputs.
 pub const SLOTS: u64 = 16;
 
 /// Minimum total size of the slots of a recording, in bytes.

@@ -24,9 +24,9 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Creates the file, which only its owner may read. Keeps an earlier recording at `path` under
-    /// the name with `.old` at its end.
-    /// The slots may grow to `size` bytes in total, or to [`SIZE_MIN`] if `size` is smaller.
+    /// Creates the file, which only its owner may read. Keeps an earlier recording at `path`, but
+    /// adds `.old` to its name. The slots may grow to `size` bytes in total, or to [`SIZE_MIN`] if
+    /// `size` is smaller.
     pub fn create(path: &Path, head: &Head, size: u64) -> io::Result<Self> {
         let slot = size.max(SIZE_MIN) / SLOTS;
         let file = new_file(path)?;
@@ -44,8 +44,8 @@ impl Ring {
         Ok(Self { file, layout, slot: 0, at: 0, frame: Vec::new() })
     }
 
-    /// Writes a block, and after it an end mark (zeros), so that a reader does not take older bytes
-    /// in the slot for the next block.
+    /// Writes a block, and after it an end mark (zeros), so that a reader does not mistake older
+    /// bytes in the slot for the next block.
     pub fn write(&mut self, header: &Header, payload: &[u8]) -> io::Result<()> {
         let len = (HEADER + payload.len()) as u64;
         if self.at + len > self.layout.slot {
@@ -80,7 +80,7 @@ fn new_file(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// Returns an error of the kind `AlreadyExists` if the recording would replace another file.
-/// Returns any other error if no file can be written beside it.
+/// Returns an error of another kind if no file can be written in the directory.
 pub(super) fn check(path: &Path) -> io::Result<()> {
     len_of_occupant(path)?;
     state_file::check(path)

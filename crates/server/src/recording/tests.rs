@@ -131,7 +131,7 @@ fn recorded_inputs_are_replayed_exactly() {
     assert_eq!(other.difference, Some(difference));
 }
 
-/// A regression: the recorder wrote such a file, but no reader opened it.
+/// A regression: the recorder wrote such a recording, but the reader did not open it.
 #[test]
 fn a_recording_with_the_longest_configuration_opens() {
     let dir = tempfile::tempdir().unwrap();
@@ -184,7 +184,8 @@ fn files_that_are_not_recordings_are_not_changed() {
     assert!(Recorder::start(&empty, &head(), SIZE_MIN).is_ok());
 }
 
-/// A regression: after a crash, the restarted service destroyed the recording of the crash.
+/// A regression: after a crash, the process was started again and overwrote the recording of the
+/// crash.
 #[test]
 fn an_earlier_recording_is_kept_under_another_name() {
     let (dir, file) = record(1000, 300);

@@ -203,7 +203,7 @@ impl RuntimeControl {
     /// have recorded some of them as removed.
     fn note_configured(&self) {
         let config = Arc::clone(&self.wanted().config);
-        // After an error here, the next start may take configured back ends for removed ones.
+        // After an error here, the next process may treat configured back ends as removed.
         let _ = self.note_removed(&config);
     }
 

@@ -37,7 +37,7 @@ fn write_secured(dir: &Path, transport: &str, uri: &str) -> PathBuf {
     file
 }
 
-/// No shard runs, so no command can be sent.
+/// In this test no shard runs, so no command can be sent.
 #[test]
 fn a_reload_that_cannot_be_sent_does_not_change_the_tls_settings() {
     let dir = tempfile::tempdir().unwrap();
@@ -58,7 +58,8 @@ fn a_reload_that_cannot_be_sent_does_not_change_the_tls_settings() {
     assert!(peers(other).is_some());
 }
 
-/// A regression: a BYE could not reach a back end over TLS after such a reload.
+/// A regression: after a reload had changed the transport of the pool to TCP, the BYE of an
+/// existing call could not reach the back end over TLS.
 #[test]
 fn a_reload_remembers_the_tls_settings_toward_its_former_back_ends() {
     let dir = tempfile::tempdir().unwrap();
@@ -101,7 +102,8 @@ fn a_change_of_the_dns_keeps_the_tls_settings_toward_former_servers() {
     assert_eq!(peer.map(|peer| peer.name), Some(ServerName::try_from("example.com").unwrap()));
 }
 
-/// A regression: after a restart, requests of calls at this back end got 481.
+/// A regression: the back end counted as removed although no shard had the new configuration. After
+/// a restart, requests of its calls got 481.
 #[test]
 fn a_back_end_of_a_reload_that_cannot_be_sent_does_not_count_as_removed() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,8 +170,8 @@ fn a_list_of_servers_that_is_too_long_for_a_command_is_reported_once() {
     assert!(control.follow_domains(Timestamp::ZERO).unwrap().is_empty());
 }
 
-/// A regression: the servers counted as sent. The reason is that only the last rejected command of
-/// a shard is known.
+/// A regression: the rejected servers counted as sent, because only the last rejected command of a
+/// shard is known.
 #[test]
 fn servers_are_sent_again_if_a_shard_has_rejected_them_and_a_later_command() {
     let config = with_domain();

@@ -7,9 +7,10 @@ use tidegate_world::Timestamp;
 
 use crate::config::{Config, Found, TlsFiles};
 
-/// The settings that operators want, as far as they were sent to the shards.
+/// The settings that operators have last chosen and Tidegate has sent to the shards.
 pub(super) struct Wanted {
-    /// The configuration as it was last read.
+    /// The configuration that was last sent to the shards, or read when Tidegate started. If a
+    /// shard is known to have rejected it, this is the configuration before it.
     pub(super) config: Arc<Config>,
     /// The servers of the domains in `config`, as they were last sent to the shards.
     pub(super) found: Arc<Found>,

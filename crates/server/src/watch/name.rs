@@ -26,8 +26,8 @@ pub(super) struct NameSeen {
 
 /// A change in the resolution of a name that gets a line in the log.
 pub(super) enum News {
-    /// The outcome of the DNS queries for the name, which has changed, and the number of changes
-    /// since the last log line.
+    /// The outcome of the DNS queries for the name has changed. Contains the new outcome, and the
+    /// number of changes since the last log line.
     Outcome(Outcome, u64),
     /// The name resolves to another address now.
     Moved,

@@ -1,4 +1,5 @@
-//! Reports for the log on times when only requests of heavy sources are dropped unanswered.
+//! Reports for the log on periods in which only requests of heavy sources are dropped without a
+//! response.
 
 use std::mem;
 
@@ -8,12 +9,13 @@ use super::follow::{Edge, Episodes};
 use crate::heavy::{HeavySources, Target};
 use crate::metrics::collect::ShardCounters;
 
-/// The counts of requests that the kernel dropped, or Tidegate in its place, for reports in the log.
+/// Counts of dropped INVITEs and REGISTERs, for reports in the log. The kernel dropped them, or
+/// Tidegate dropped them after it had read them from a stream.
 pub(super) struct Targeted {
     /// Number of requests that were dropped up to the last check.
     filtered: u64,
-    /// Number of those requests that were dropped while the kernel dropped requests of heavy sources
-    /// only.
+    /// Number of requests that were dropped while the kernel dropped only requests of heavy
+    /// sources.
     of_heavy: u64,
     episodes: Episodes,
 }
@@ -25,8 +27,8 @@ impl Targeted {
     }
 
     /// Compares the counts at `now` with those at the last check. If a log line is due, returns the
-    /// event to report and the subject of the line. The subject names the heavy sources, except
-    /// when the kernel no longer drops requests of heavy sources only.
+    /// event to report and the subject of the line. The subject names the heavy sources if the
+    /// kernel still drops only their requests.
     pub(super) fn look(
         &mut self,
         now: Timestamp,

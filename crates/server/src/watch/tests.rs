@@ -113,7 +113,8 @@ fn the_causes_of_a_back_end_with_the_name_of_another_one_are_its_own() {
     );
 }
 
-/// A regression: the log reported an outage until the last call of the pool had ended.
+/// A regression: after the reload, the log reported an outage of the pool until its last call had
+/// ended.
 #[test]
 fn a_pool_that_a_reload_removes_is_not_logged_as_an_outage() {
     let mut watched = Watched::new();
@@ -149,7 +150,8 @@ fn an_outage_before_the_first_sample_is_not_logged() {
     assert_eq!(watched.look(250), [""; 0]);
 }
 
-/// A log line about ICMP would make an operator check the process instead of the network.
+/// A silent back end has sent no ICMP error. A log line about ICMP would make an operator check the
+/// process instead of the network.
 #[test]
 fn a_silent_back_end_is_not_logged_as_unreachable() {
     let mut watched = Watched::new();
@@ -227,7 +229,8 @@ fn drops_in_the_kernel_are_logged_at_start_and_end() {
     assert_eq!(watched.look(5500), [format!("{drops}: over, 733 requests dropped in 0.1 s")]);
 }
 
-/// A regression: the line named the kernel, which drops no requests from streams.
+/// A regression: the log line said that the kernel dropped the requests. But Tidegate drops
+/// requests from streams itself.
 #[test]
 fn drops_from_streams_are_logged_too() {
     let mut watched = Watched::new();
@@ -240,7 +243,7 @@ fn drops_from_streams_are_logged_too() {
     );
 }
 
-/// A regression: the shards were added up, although all of them get each reload.
+/// A regression: the log counted a reload once for each shard that did not apply it.
 #[test]
 fn a_reload_that_no_shard_applies_is_one() {
     let mut watched = Watched::new();
@@ -377,7 +380,7 @@ fn an_unresolved_domain_is_logged() {
     }
 }
 
-/// A regression: as soon as both transports had been looked up, each check wrote a line.
+/// A regression: after queries for both transports, each check wrote a line.
 #[test]
 fn a_domain_that_pools_reach_over_two_transports_is_logged_for_each() {
     let pool_spec = |name: &str, transport| PoolSpec {

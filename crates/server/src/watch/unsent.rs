@@ -12,11 +12,11 @@ use crate::metrics::collect::ShardCounters;
 /// Shortest time between two log lines about the same target.
 const UNSENT_EVERY: Duration = Duration::from_secs(60);
 
-/// Maximum number of targets of failed sends that are remembered, counting a target once for each
+/// Maximum number of targets of failed sends that are remembered. A target counts once for each
 /// cause of failure.
 const UNSENT_MAX: usize = 256;
 
-/// The targets of failed sends that have a log line.
+/// The targets of failed sends that are in the log.
 #[derive(Default)]
 pub(super) struct UnsentTargets {
     known: BTreeMap<(SocketAddr, &'static str), Unsent>,
@@ -108,7 +108,8 @@ mod tests {
         assert_eq!(look(180_500), [begins]);
     }
 
-    /// A regression: a target without a line counted once in each check, whatever its failures.
+    /// A regression: for a target without a log line, each check counted one failure, however many
+    /// sends had failed.
     #[test]
     fn some_of_many_targets_with_send_failures_are_logged_and_all_failures_are_counted() {
         let (mut seen, shards) = (UnsentTargets::default(), [ShardCounters::default()]);
@@ -123,7 +124,8 @@ mod tests {
         assert_eq!(look(&mut seen, 10_250, &shards), [more]);
     }
 
-    /// A regression: these failures were not counted.
+    /// A regression: if the maximum number of targets was remembered, failures of other targets
+    /// were not counted.
     #[test]
     fn failures_are_counted_when_no_further_target_is_remembered() {
         let (mut seen, shards) = (UnsentTargets::default(), [ShardCounters::default()]);

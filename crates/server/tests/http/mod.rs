@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Header line of a request that the interface accepts.
 pub const HOST: &str = "Host: localhost\r\n";
 
-/// Returns status and body of the answer to a request with these header lines.
+/// Sends a request with these header lines. Returns the status and the body of the response.
 pub fn ask(
     address: SocketAddr,
     method: &str,

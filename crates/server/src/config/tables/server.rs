@@ -52,8 +52,8 @@ table! {
     /// covers the 32 seconds of a transaction (RFC 3261 §17.1.1.2, 64·T1). A second signal ends the
     /// wait.
     drain("drain_seconds"): Duration = seconds(0..=3600), Default("35");
-    /// The number of entries in the call table. A call has an entry from its INVITE until 32
-    /// seconds after its end. For example, 1,000 new calls a second of three minutes each need
+    /// The maximum number of entries in the call table. A call has an entry from its INVITE until
+    /// 32 seconds after its end. For example, 1,000 new calls a second of three minutes each need
     /// 212,000 entries. A request outside any call (REGISTER, OPTIONS, MESSAGE) has an entry for 32
     /// seconds.
     calls_max: usize = Whole(1000..=10_000_000), Default("1_000_000");
@@ -91,8 +91,8 @@ table! {
     /// it. An older address counts as a removed back end.
     removed_backend("removed_backend_seconds"): Duration =
         seconds(0..=604_800), Default("10_800");
-    /// The number of messages that may wait for service in each queue. There is one queue each for
-    /// responses, requests of calls in progress, INVITEs with priority, other new INVITEs,
+    /// The maximum number of messages that wait for service in each queue. There is one queue each
+    /// for responses, requests of calls in progress, INVITEs with priority, other new INVITEs,
     /// registrations, other new requests, and messages that claim to belong to a call but are
     /// unverified. With `[overload] queue = "fifo"` there is a single queue. Choose a value so
     /// small that no message waits for 500 ms, because its sender then retransmits it (RFC 3261

@@ -63,9 +63,10 @@ static CLOSED: Family = Family::counter(
      slow: a message was not complete within `message_seconds`, or the first one within \
      `first_seconds`. memory: incomplete or unread messages took too much memory. cut_off: the \
      peer did not read the last messages in time. idle: no message began within `idle_seconds` or \
-     `first_seconds`. evicted: others had to be opened, and `opened_max` was nearly reached. \
-     stalled: the peer did not read 64 KiB within `stall_seconds`. Such a connection counts as \
-     cut_off too if the peer does not read while the connection is being closed",
+     `first_seconds`. evicted: Tidegate needed the place for another connection, and `opened_max` \
+     was nearly reached. stalled: the peer did not read 64 KiB within `stall_seconds`. Such a \
+     connection counts as cut_off too if the peer does not read while the connection is being \
+     closed",
 );
 static FAILED: Family = Family::counter(
     "connections_failed",
@@ -155,8 +156,8 @@ static TABLE: [Number<ConnectionCounters>; 4] = [
     ),
     Number::counter(
         "stream_unsent",
-        "Messages over TCP, TLS and WebSockets that were given to no connection: returned, overflow, \
-         and those for which there was no connection",
+        "Messages over TCP, TLS and WebSockets that could not be delivered, because their connection \
+         ended, too many messages waited, or there was no connection",
         |c| c.unsent.get().into(),
     ),
     Number::counter(

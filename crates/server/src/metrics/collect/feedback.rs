@@ -86,7 +86,8 @@ static GIVEN: Family = Family::gauge(
 );
 static OBEYS: Family = Family::gauge(
     "feedback_obeyed",
-    "1 if the upstream peer sends no more requests than Tidegate allowed, else 0",
+    "1 if the upstream peer takes part in feedback and sends no more requests than Tidegate \
+     allows, else 0",
 );
 static OFFERED: Family = Family::gauge(
     "feedback_offered_cps",

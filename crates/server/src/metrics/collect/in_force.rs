@@ -13,7 +13,8 @@ static SHADOW: Family = Family::gauge("shadow_law", "Always 1. The label names t
 static COMMANDS: Family = Family::counter(
     "commands",
     "Commands of operators (changes of laws, states of back ends, ends of bans, and reloads), \
-     applied or not applied by the shard. Each shard counts each command. New keys do not count",
+     applied or not applied by the shard. Each shard counts each command. Rotations of keys do not \
+     count",
 );
 static ALLOWANCE: Family = Family::gauge(
     "shadow_allowance",

@@ -13,8 +13,8 @@ use super::ShardCounters;
 /// The length of the interval over which rates are measured.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// Maximum number of samples kept. If samples are more frequent than those of the watch, the
-/// interval becomes shorter.
+/// Maximum number of samples kept. If samples are taken more often than by the watch, they cover
+/// less than [`SPAN`].
 const SAMPLES_MAX: usize = 64;
 
 /// Counts of new work since the start.
@@ -171,8 +171,8 @@ mod tests {
     use super::*;
     use crate::testing::at_ms as at;
 
-    /// Adds new calls: those that the gate was offered, admitted and rejected, and those that the
-    /// kernel dropped.
+    /// Adds new calls to the counts: calls that were offered to the gate, admitted calls, rejected
+    /// calls, and calls that the kernel dropped.
     fn add(shard: &ShardCounters, [offered, admitted, rejected, filtered]: [u64; 4]) {
         let flow = &shard.proxy.overload.flows[Bucket::Session as usize];
         flow.offered.add(offered);

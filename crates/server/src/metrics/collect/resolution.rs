@@ -1,4 +1,4 @@
-//! Metrics of requests that wait for names and users.
+//! Metrics of DNS queries and of look-ups of users, and of the requests that wait for them.
 
 use tidegate_proxy::Counters;
 use tidegate_proxy::resolution::ResolutionCounters;
@@ -7,7 +7,8 @@ use tidegate_proxy::LookupCounters;
 
 use crate::metrics::{Family, Number, Samples};
 
-/// Adds the metrics of the names and users that requests of one shard wait for.
+/// Adds the metrics of the DNS queries and look-ups of one shard, and of its requests that wait for
+/// them.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let ResolutionCounters { found, not_found, failed, given_up, rejected, .. } =
         &*counters.resolution;
@@ -49,15 +50,19 @@ static LOOKUPS: Family = Family::counter(
 );
 
 static ALONE: [Number<Counters>; 6] = [
-    Number::gauge("parked_requests", "Requests waiting for a name or a user", |c| {
-        c.parked.get().into()
-    }),
+    Number::gauge(
+        "parked_requests",
+        "Requests that wait for the DNS or for a look-up of a user",
+        |c| c.parked.get().into(),
+    ),
     Number::gauge("lookups_outstanding", "Look-ups of users that are not answered yet", |c| {
         c.lookups.outstanding.get().into()
     }),
-    Number::counter("requests_parked", "Requests that had to wait for a name or a user", |c| {
-        c.parked_all.get().into()
-    }),
+    Number::counter(
+        "requests_parked",
+        "Requests that had to wait for the DNS or for a look-up of a user",
+        |c| c.parked_all.get().into(),
+    ),
     Number::gauge("resolution_answers", "DNS answers in the cache", |c| {
         c.resolution.answers.get().into()
     }),

@@ -42,8 +42,12 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     samples.push_each(&ALONE, &[("shard", shard)], counters);
 }
 
-static UDP_RECEIVED: Family =
-    Family::counter("udp_received", "Datagrams received, by socket. invite: INVITEs and REGISTERs");
+static UDP_RECEIVED: Family = Family::counter(
+    "udp_received",
+    "Datagrams received, by the socket that received them. invite: the socket for INVITEs and \
+     REGISTERs. response: the socket for responses. ordinary: the socket for all other messages, \
+     or for all messages if the listener has only one",
+);
 static UDP_LOST: Family =
     Family::counter("udp_unsent", "Datagrams that could not be sent, by cause");
 static LIMITED: Family = Family::counter(
@@ -123,9 +127,11 @@ static ALONE: [Number<Counters>; 21] = [
         "Messages not passed to the shard of their call or connection, because its queue was full",
         |c| c.handoffs_lost.get().into(),
     ),
-    Number::counter("queries", "Queries from the shard to other threads, such as for names", |c| {
-        c.queries.get().into()
-    }),
+    Number::counter(
+        "queries",
+        "Queries from the shard to other threads, such as DNS queries",
+        |c| c.queries.get().into(),
+    ),
     Number::counter(
         "queries_lost",
         "Queries not sent because a queue was full, or because no thread could answer them",
