@@ -279,8 +279,8 @@ impl Server {
         }
     }
 
-    /// Returns whether the core reads from streams now. A core on an emulated processor may not
-    /// ([`Host::reads_streams`]). Any other core always does.
+    /// Returns whether the core reads from streams now. For a core on an emulated processor,
+    /// [`Host::reads_streams`] decides. Any other core always reads from streams.
     pub fn reads_streams(&self) -> bool {
         match self {
             Self::Plain(_) => true,

@@ -51,8 +51,8 @@ pub(crate) fn query_warning(config: &Config, queries: usize) -> Option<String> {
     })
 }
 
-/// Returns the number of descriptors for the configured connections and all else except DNS
-/// queries, or zero without connections.
+/// Returns the number of descriptors for the configured connections and for everything else except
+/// DNS queries. Returns zero if no listener is for connections.
 fn needed(config: &Config) -> u64 {
     let Connections { accepted_max, opened_max, .. } = config.connections;
     if config.has_streams() { (accepted_max + opened_max) as u64 + OTHERS } else { 0 }

@@ -44,8 +44,8 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Creates the reading of a command from its `text`, and from the configuration and servers
-    /// that apply after the command.
+    /// Creates the value for the command `text`. `config` and `found` are the configuration and the
+    /// servers that apply after the command.
     pub(crate) fn new(text: &[u8], config: Arc<Config>, found: Arc<Found>) -> Self {
         let expanded = found.expand(&config);
         Self { text: text.into(), pool_specs: pool_specs(&expanded), expanded, config, found }
@@ -53,9 +53,9 @@ impl Reading {
 }
 
 impl Prepared {
-    /// Stores the reading of the command with the number `command` for the shards. Removes the
-    /// readings of commands that all shards have received. `was_heard` returns whether all shards
-    /// have received the command with a given number.
+    /// Stores `reading`, the result of parsing the command with the number `command`, for the
+    /// shards. Removes the results of commands that all shards have received. `was_heard` returns
+    /// whether all shards have received the command with a given number.
     pub(crate) fn put(&self, command: u64, reading: Reading, was_heard: impl Fn(u64) -> bool) {
         let forgotten: Vec<_> = {
             let mut kept = self.lock();
@@ -69,7 +69,8 @@ impl Prepared {
         drop(forgotten);
     }
 
-    /// Returns the reading of the command with this number and text, or `None` if there is none.
+    /// Returns the stored result of parsing the command with this number and text, or `None` if
+    /// there is none.
     ///
     /// The number must match too, because the effect of a text depends on the commands before it.
     pub(crate) fn get(&self, command: u64, text: &[u8]) -> Option<Arc<Reading>> {

@@ -249,8 +249,8 @@ mod tests {
     use crate::config::Config;
     use crate::pools::pool_specs;
 
-    /// Returns a configuration with two listeners that have the same certificate and with these
-    /// pools, and its TLS settings. Each pool has one entry for each URI.
+    /// Returns a configuration with these pools, and its TLS settings. Each pool has one entry for
+    /// each URI. Two listeners have the same certificate.
     fn configured(pools: &[(&str, &[&str])]) -> (Config, Tls) {
         let dir = tempfile::tempdir().unwrap();
         let CertifiedKey { cert, signing_key } =

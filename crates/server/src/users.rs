@@ -5,7 +5,7 @@ use tidegate_world::LookupKind;
 
 use crate::config::{Config, User};
 
-/// Replaces the users that look-ups find by those of `config`.
+/// Replaces the users that look-ups find with the users of `config`.
 pub(crate) fn serve(stores: &Stores, config: &Config) {
     stores.replace(LookupKind::User, config.user.iter().map(entry));
 }

@@ -276,8 +276,8 @@ impl Watch {
     }
 }
 
-/// Returns the number of reloads that were not applied. All shards get each reload, so the shards
-/// are not added up.
+/// Returns the number of reloads that were not applied. All shards get each reload, so the counts
+/// of the shards are not added up.
 fn reloads_rejected(shards: &[ShardCounters]) -> u64 {
     let of_shard = |shard: &ShardCounters| shard.proxy.in_force.commands_rejected.get();
     shards.iter().map(of_shard).max().unwrap_or(0)

@@ -1,5 +1,5 @@
-//! Commands: changes that an operator makes to a running process, in the syntax of the
-//! configuration.
+//! Commands to the shards of a running process, in the syntax of the configuration. Most commands
+//! are changes that an operator makes.
 //!
 //! There are six kinds, which the reader distinguishes by their tables:
 //!

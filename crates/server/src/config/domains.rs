@@ -82,7 +82,8 @@ impl Found {
         Self { domains: services.iter().filter_map(domain).collect() }
     }
 
-    /// Returns the first domain of these services that lists this server.
+    /// Returns the first domain of `services` whose SRV records list the server `host` with this
+    /// port.
     pub(crate) fn domain_of(
         &self,
         services: &[Arc<Service>],

@@ -161,7 +161,8 @@ fn check_large(
     }
 }
 
-/// Returns the address of a listener with this transport, or `None` for another transport.
+/// Returns the address of `listener`, or `None` if the listener has another transport than
+/// `transport`.
 fn bound(listener: &ListenDraft, transport: Transport) -> Option<SocketAddr> {
     let is_it = listener.transport.as_ref().is_some_and(|by| *by.get_ref() == transport);
     listener.address.as_ref().filter(|_| is_it).map(|address| *address.get_ref())
@@ -234,7 +235,7 @@ fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
     }
 }
 
-/// Returns the listener that a pool names.
+/// Returns the listener that the key `listener` of a pool names, or `None` if there is none.
 fn named<'l>(pool: &pool::Draft, listeners: &'l [ListenDraft]) -> Option<&'l ListenDraft> {
     let wanted = pool.listener_name.as_ref()?.get_ref();
     listeners.iter().find(|l| l.name.as_ref().is_some_and(|name| name.get_ref() == wanted))

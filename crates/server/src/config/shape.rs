@@ -378,7 +378,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the error about a value that the shape rejects.
+    /// Returns the error that `shape` reports about the invalid value `text`.
     fn error(shape: &impl Shape, text: &str) -> String {
         let (value, mut report) = (DeValue::parse(text).unwrap(), Report::default());
         assert!(shape.read("x", &value, &mut report).is_none(), "{text}");

@@ -18,7 +18,7 @@ use super::tables::user::{UserDraft, UserTable};
 /// A user, with the contacts where the user is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// The user's address of record, in the form that look-ups use. No two users have the same.
+    /// The user's address of record, in the form that look-ups use. Each user has a different one.
     pub aor: Arc<[u8]>,
     /// The URIs of the user's contacts, in the order in which they are tried.
     pub contacts: Vec<String>,

@@ -58,7 +58,7 @@ impl Inputs {
     }
 }
 
-/// A block of the recording for which the replay sent other packets than the recorded program.
+/// A block of the recording for which the replayed core sent other packets than the recorded core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Number of the block in the recording.

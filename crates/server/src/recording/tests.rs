@@ -76,7 +76,8 @@ fn flow() -> Flow {
     Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap())
 }
 
-/// Records `inputs` inputs: every tenth of a millisecond a datagram of `len` bytes and a timer.
+/// Records `inputs` inputs. Every tenth of a millisecond, the core gets a datagram of `len` bytes
+/// and a timer.
 fn record(inputs: u64, len: usize) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("recording");

@@ -58,7 +58,8 @@ mod tests {
 
     const WAIT: Duration = Duration::from_secs(30);
 
-    /// Returns a control, and the counters of its shard, which does not run.
+    /// Returns a control with its configuration directory, and the counters of its only shard. The
+    /// shard does not run.
     fn control() -> (tempfile::TempDir, Arc<RuntimeControl>, ShardCounters) {
         let dir = tempfile::tempdir().unwrap();
         let config = load(dir.path(), SMALL);

@@ -233,8 +233,8 @@ fn the_warnings_about_a_reloaded_configuration_are_taken_once_it_is_applied() {
     assert!(taken().is_empty());
 }
 
-/// A regression: if a shard rejected a reload and then the servers, only the servers counted as
-/// rejected. The configuration of the reload counted as applied.
+/// A regression: if a shard rejected a reload and then servers of domains, only the servers counted
+/// as rejected. The configuration of the reload counted as applied.
 #[test]
 fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
     let dir = tempfile::tempdir().unwrap();
@@ -258,8 +258,8 @@ fn servers_are_not_sent_before_a_reload_is_applied_or_rejected() {
     assert!(Arc::ptr_eq(&control.wanted().config, &before), "the reload was put back");
 }
 
-/// A regression: after `systemctl reload`, no metric showed that the process had rejected the
-/// configuration, because a changed key needs a restart.
+/// A regression: if `systemctl reload` failed because a changed key needs a restart, no metric
+/// showed the failure.
 #[test]
 fn a_metric_shows_whether_the_last_reload_failed() {
     let dir = tempfile::tempdir().unwrap();
@@ -294,9 +294,9 @@ fn a_metric_shows_whether_the_last_reload_failed() {
     shows(1);
 }
 
-/// A regression: if a shard rejected two reloads at once, the operator of the first was told that
-/// it was done, and its configuration counted as applied. The reason is that only the last rejected
-/// command of a shard is known.
+/// A regression: if a shard rejected two reloads at once, the first operator was told that the
+/// reload was done, and its configuration counted as applied. The reason is that only the last
+/// rejected command of a shard is known.
 #[test]
 fn a_reload_waits_until_the_one_before_is_applied_or_rejected() {
     let dir = tempfile::tempdir().unwrap();
@@ -342,7 +342,7 @@ fn a_reload_is_not_sent_while_a_shard_has_not_heard_the_one_before() {
     assert!(matches!(control.reload(), Ok(false)));
 }
 
-/// Replaces a file by a pipe. A reader of the pipe waits until it is open for writing.
+/// Replaces a file with a pipe. A reader of the pipe waits until a writer opens the pipe.
 fn make_pipe(path: &Path) {
     let _ = fs::remove_file(path);
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());

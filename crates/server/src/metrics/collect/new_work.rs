@@ -13,8 +13,8 @@ use super::ShardCounters;
 /// The length of the interval over which rates are measured.
 const SPAN: Duration = Duration::from_secs(1);
 
-/// Maximum number of samples kept. If samples are taken more often than by the watch, they cover
-/// less than [`SPAN`].
+/// Maximum number of samples kept. If the samples are very frequent, they cover less time than
+/// [`SPAN`].
 const SAMPLES_MAX: usize = 64;
 
 /// Counts of new work since the start.
@@ -116,7 +116,7 @@ struct Sample {
     others: NewWork,
 }
 
-/// Samples of the last second, from which rates are computed. The thread of the watch adds samples.
+/// Samples of the last second, from which rates are computed. The main thread adds the samples.
 #[derive(Debug, Default)]
 pub struct RecentWork(Mutex<VecDeque<Sample>>);
 
