@@ -161,8 +161,8 @@ pub(crate) struct Arrivals {
     curve: Curve,
     stream: Stream,
     share: Share,
-    /// Number of calls from the previous call of this part to its next one, if the calls of all
-    /// parts of the load are counted. For the first call, they are counted from the start.
+    /// Number of calls of all parts of the load, counted from the previous call of this part (or
+    /// from the start) up to its next call.
     ahead: u32,
     start: Timestamp,
     duration: Duration,
@@ -265,8 +265,9 @@ impl Iterator for Arrivals {
     }
 }
 
-/// Draws the number of calls that the [`Curve`] of one part expects until its next call, if `ahead`
-/// calls of a Poisson process of all parts come until then.
+/// Draws the gap before the next call of one part. All parts together have `ahead` calls of a
+/// Poisson process in this gap. Returns the gap as the number of calls that the [`Curve`] of the
+/// part expects in it.
 fn gap(stream: &mut Stream, ahead: u32, share: Share) -> f64 {
     let gaps: f64 = (0..ahead).map(|_| stream.exponential(1.0)).sum();
     gaps / f64::from(share.parts())

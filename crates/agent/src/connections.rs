@@ -168,7 +168,7 @@ impl Connections {
     }
 
     /// Records a failure after which it is unknown which messages on `flow` are lost. The agent
-    /// must limit the number of different remote addresses.
+    /// must limit the number of different remote addresses, because one failure is kept for each.
     pub fn on_failed(&mut self, now: Timestamp, flow: Flow, cause: Cause) {
         let owner = flow.connection.and_then(|id| self.owners.get(&id).copied());
         // The owner of a closing connection has ended.

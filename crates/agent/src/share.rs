@@ -37,8 +37,8 @@ impl Share {
         self.of == 1
     }
 
-    /// Returns how many of `total` calls, users or connections belong to this part. If `total` is
-    /// not divisible, each of the first parts gets one more.
+    /// Returns how many of `total` calls, users or connections belong to this part. If the parts
+    /// cannot be equal, each of the first parts gets one more than the others.
     pub fn count(self, total: u32) -> u32 {
         total / self.of + u32::from(self.index < total % self.of)
     }

@@ -161,8 +161,8 @@ impl fmt::Display for StreamUsage {
         let Self { transport, opened, accepted, failed, excess, .. } = self;
         write!(
             f,
-            "{:<16}{transport}: opened {opened}, accepted {accepted}, failed {failed}, too many \
-             {excess}",
+            "{:<16}{transport}: opened {opened}, accepted {accepted}, failed {failed}, over the \
+             limit {excess}",
             "connections"
         )?;
         if self.handshakes + self.handshakes_failed > 0 {
@@ -213,7 +213,10 @@ mod tests {
             overflow: 0,
             unsent: 0,
         };
-        assert!(usage.to_string().contains("too many 0; WebSockets 2, failed 0\n"), "{usage}");
+        assert!(
+            usage.to_string().contains("over the limit 0; WebSockets 2, failed 0\n"),
+            "{usage}"
+        );
         let usage = StreamUsage { websockets_failed: failures, ..usage };
         assert!(usage.to_string().contains("; WebSockets 2, failed 4 (status"), "{usage}");
     }

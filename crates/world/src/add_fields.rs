@@ -1,10 +1,10 @@
 //! Sums of structs of counts.
 
-/// Adds each field of another struct to the same field of `self`, in a function of the struct.
+/// Adds fields of another struct to the same fields of `self`, in a function of the struct.
 ///
-/// The first fields are added by `+=`, the fields after `merge` by their own function `merge`. The
-/// fields after `but` are not added. Together, the lists must have all fields of the struct. So a
-/// new field cannot be forgotten.
+/// The fields of the first list are added by `+=`. For each field after `merge`, the function
+/// `merge` of that field is called. The fields after `but` are left alone. A field that is in none
+/// of these lists is a compile-time error, so a new field cannot be forgotten.
 ///
 /// ```
 /// use tidegate_world::add_fields;

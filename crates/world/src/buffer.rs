@@ -66,7 +66,7 @@ impl Pool {
         Buffer { data, len: 0, shelf: Rc::clone(&self.0) }
     }
 
-    /// Returns a buffer with a copy of `bytes`, which is cut off after [`LARGE`] bytes.
+    /// Copies `bytes` into a new buffer. Bytes after the first [`LARGE`] are left out.
     pub fn copy(&self, bytes: &[u8]) -> Buffer {
         let mut buffer = self.take();
         let fits = &bytes[..bytes.len().min(LARGE)];

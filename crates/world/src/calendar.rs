@@ -9,8 +9,8 @@ use crate::{Timers, Timestamp};
 /// A queue of events in the order of their times. Events with equal times are in the order of
 /// insertion.
 ///
-/// Time does not go back: an event that is inserted for a time before that of the last removed
-/// event is due at once.
+/// Time does not go back. An event is due at once if its time is earlier than that of the last
+/// event that was removed.
 #[derive(Debug)]
 pub struct Calendar<E> {
     /// The slot of each event in `events`, in the order of the events' times. Moving these small

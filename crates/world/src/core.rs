@@ -10,7 +10,8 @@ use crate::{
 pub const COMMAND_MAX: usize = 16 << 20;
 
 /// Maximum number of bytes that a core hands out on one connection before it gets
-/// [`Core::on_writable`]. The last message may exceed this number.
+/// [`Core::on_writable`]. The message that reaches this number is handed out whole, so the sum may
+/// be larger.
 pub const STREAM_WINDOW: usize = 64 * 1024;
 
 /// An input for the core of another shard of the same process.
@@ -57,14 +58,14 @@ pub enum HandoffInput {
 /// # Connections
 ///
 /// Messages over a stream travel on a connection. Connections opened by the core and connections
-/// accepted by the driver have the same life:
+/// accepted by the driver go through the same steps:
 ///
 /// 1. A connection that the core opens begins with [`poll_connect`](Self::poll_connect), which
 ///    returns its name. If it can be opened, [`on_connected`](Self::on_connected) follows. A
 ///    connection that the driver accepts begins with `on_connected`, which passes its name.
-/// 2. After `on_connected`, each message that arrives on the connection is an `offer`, cut out of
-///    the stream by the driver (`sip::Framer`), with the connection in its flow. The core sends on
-///    the connection by a [`Transmit`] with that flow. A transmit on a stream always names an open
+/// 2. After `on_connected`, the driver cuts the arriving bytes into messages (`sip::Framer`). It
+///    passes each message to `offer`, with the connection in its flow. The core sends on the
+///    connection by a [`Transmit`] with that flow. A transmit on a stream always names an open
 ///    connection of the same shard. The driver drops and counts any other transmit on a stream. A
 ///    core sends on a connection of another shard by [`poll_handoff`](Self::poll_handoff).
 /// 3. The driver buffers the bytes that the operating system does not accept yet. The core hands
@@ -78,7 +79,7 @@ pub enum HandoffInput {
 ///
 /// Keep-alives (RFC 5626 §4.4.1) are messages here: a ping has the bytes CRLF CRLF, and a pong has
 /// the bytes CRLF. Each is an `offer` when it arrives, and a `Transmit` when it is sent. The core
-/// answers a ping. The driver takes a CRLF for a pong if it has sent a ping.
+/// answers a ping. The driver treats a single CRLF as a pong if it has sent a ping.
 ///
 /// The inputs are few on purpose. A core knows nothing except its inputs, so a record of the inputs
 /// ([`Recorder`](crate::Recorder)) is enough to repeat a run. A core that wraps another core, or is
@@ -160,7 +161,7 @@ pub trait Core {
     /// Returns rules for dropping datagrams before the core gets them. The driver calls this at
     /// each [`on_load`](Self::on_load), and applies the rules until the next `on_load`. While a
     /// core wants datagrams dropped, it also keeps a timer set. Otherwise the driver would not call
-    /// it again while no packet arrives.
+    /// this function again until a packet arrives.
     fn poll_shedding(&self) -> &Shedding {
         const { &Shedding::NONE }
     }

@@ -15,11 +15,12 @@ use crate::Core;
 /// The calls are dispatched statically, unless the inner core is a `dyn Core`.
 ///
 /// A new function of [`Core`] has to be added to this macro. Then every delegation without `only`
-/// passes it on. If the macro lacked a function that has a default implementation, wrappers would
-/// run the default and never call the inner core. Clippy detects this mistake, because it rejects
-/// the implementations for pointers in this file. A core that must handle every input, such as a
-/// recorder, uses `only` and denies `clippy::missing_trait_methods`. Then a new function is an
-/// error until this core handles it.
+/// passes on the calls of this function. If the macro lacked a function that has a default
+/// implementation, wrappers would run the default and never call the inner core. Clippy detects
+/// this mistake: the implementations for `&mut C` and `Box<C>` in this file deny
+/// `clippy::missing_trait_methods`. A core that must handle every input, such as a recorder, uses
+/// `only` and denies `clippy::missing_trait_methods`. Then a new function is an error until this
+/// core handles it.
 ///
 /// ```
 /// use tidegate_world::{Core, Received, Timestamp, delegate};

@@ -67,10 +67,10 @@ impl ShardIndex {
     /// The only shard of its process.
     pub const ALONE: Self = Self { index: 0, count: 1 };
 
-    /// Returns the shard `index` of `count` shards.
+    /// Returns the shard with the number `index` in a process with `count` shards.
     ///
     /// # Panics
-    /// Panics if there is no such shard.
+    /// Panics if `index` is not less than `count`.
     pub const fn new(index: u16, count: u16) -> Self {
         assert!(index < count, "no such shard");
         Self { index, count }
@@ -87,7 +87,7 @@ impl ShardIndex {
     }
 }
 
-/// The name of a connection between a core and its driver. The name is unique in a process while
+/// The name that a core and its driver use for a connection. The name is unique in a process while
 /// the connection lasts.
 ///
 /// The core names the connections that it [opens](crate::Core::poll_connect) by odd numbers, and
@@ -103,7 +103,8 @@ impl ConnectionId {
     /// The name of the first connection that the driver of the first shard accepts.
     pub const FIRST_ACCEPTED: Self = Self(NonZeroU32::new(2).expect("not zero"));
 
-    /// Returns the name with this number, or `None` for 0, which is not the number of a connection.
+    /// Returns the name with this number, or `None` if the number is 0. No connection has the
+    /// number 0.
     pub const fn new(number: u32) -> Option<Self> {
         match NonZeroU32::new(number) {
             Some(number) => Some(Self(number)),
@@ -131,8 +132,8 @@ impl ConnectionId {
         Self::FIRST_ACCEPTED.plus(shard.index)
     }
 
-    /// Returns the number of the shard that has the connection. `any` is any shard of the process,
-    /// and only its number of shards is used.
+    /// Returns the number of the shard that has the connection. `any` may be any shard of the
+    /// process, because only the number of shards that it contains is used.
     pub const fn shard(self, any: ShardIndex) -> u16 {
         ((self.0.get() - 1) / 2 % any.count as u32) as u16
     }

@@ -22,14 +22,14 @@ pub struct Load {
     /// INVITEs and REGISTERs was full. Losses for other reasons and at other buffers are not
     /// counted, because the core cannot prevent them by shedding INVITEs and REGISTERs.
     pub overflow: u64,
-    /// True if the kernel has not accepted the [requested](crate::Core::poll_shedding) shedding within
-    /// the last second. The driver then waits a second before it tries again, unless the core no
-    /// longer wants a share of the datagrams dropped.
+    /// True if the kernel rejected the [requested](crate::Core::poll_shedding) shedding less than a
+    /// second ago. The driver tries again when this second is over. It tries earlier if the core
+    /// stops or starts to ask that shares or marks drop datagrams.
     pub is_shed_refused: bool,
-    /// True if the driver reports the load directly after the core has served a message, so that
-    /// the report shows when this service ended. Without this report, the duration of a service
-    /// would be unknown if timers fire after it. This happens mainly if the process did not run
-    /// during the service, because timers are due afterwards.
+    /// True if the core has just served a message. Then the time of this report is the end of that
+    /// service. Without such a report, the core would not know how long the service lasted if
+    /// timers fire next. Timers fire next mainly if the process was stopped for a while during the
+    /// service.
     pub ends_service: bool,
 }
 

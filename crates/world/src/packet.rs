@@ -5,8 +5,9 @@ use crate::{Buffer, Flow, Timestamp, unit_enum};
 /// A packet that has arrived, in the buffer that the driver filled.
 #[derive(Debug)]
 pub struct Received {
-    /// The time at which the packet arrived. If the kernel recorded a time, it is this time, so
-    /// that the measured delay of the packet includes the wait in the socket's queue.
+    /// The time at which the packet arrived, as the kernel recorded it. So the measured delay of
+    /// the packet includes the wait in the socket's queue. If the kernel recorded no time, this is
+    /// the time at which the driver read the packet.
     pub arrived: Timestamp,
     /// The flow on which the packet came.
     pub flow: Flow,

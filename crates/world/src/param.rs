@@ -48,7 +48,7 @@ impl Param {
         Self { name, doc: "", unit, default, range: Range::Whole(min, max) }
     }
 
-    /// Returns the parameter with this meaning.
+    /// Returns the same parameter with the description `doc`.
     pub const fn doc(self, doc: &'static str) -> Self {
         Self { doc, ..self }
     }

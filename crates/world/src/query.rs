@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Maximum number of records in an answer. The driver leaves out further records.
 pub const RECORDS_MAX: usize = 64;
 
-/// Maximum time for which the driver waits for DNS records. A core may send another query in place
-/// of one that was asked this long ago.
+/// Maximum time for which the driver waits for DNS records. After this time, a core may replace a
+/// query that got no answer by another query.
 pub const RESOLVE_MAX: Duration = Duration::from_secs(8);
 
 /// Maximum length of a name or text in a record, in bytes (RFC 1035 §2.3.4). The driver leaves out

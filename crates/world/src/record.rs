@@ -84,7 +84,9 @@ impl<B: AsRef<[u8]>> Entry<B> {
 
 /// A destination for the records of a [`Recorder`].
 pub trait Log {
-    /// Records an input before the core gets it.
+    /// Records an input. A [`Recorder`] calls this before the core gets the input, except for
+    /// `serve`: a `serve` without effect is not recorded, and only its result shows whether it had
+    /// one.
     fn note(&mut self, entry: Entry<&[u8]>);
 
     /// Records a packet that the core sends. `now` is the time of the last recorded input.

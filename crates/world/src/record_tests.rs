@@ -165,7 +165,8 @@ fn an_idle_poll_is_recorded_once_after_a_service() {
     assert_eq!(log.iter().map(serves).collect::<Vec<_>>(), [false, true, false, true]);
 }
 
-/// A core with its own time: a serve advances it to `now`, and nothing remains to do.
+/// A core with its own time. `serve` advances this time to `now`, and reports that no message was
+/// waiting.
 struct Clockwork {
     due: Timestamp,
 }

@@ -16,8 +16,9 @@ use crate::{Network, Transport};
 /// 3261 §17.1.1.2), and other requests up to eleven times (§17.1.2.2). If each copy were drawn at
 /// random, a share `p` would exclude only `p^7` of these callers, and the others would be admitted
 /// late. So a [hash](Self::hash) of the source address and the first bytes decides. While the share
-/// and the key stay the same, all copies of a dropped datagram are dropped too. The address is in
-/// the hash so that a sender that finds datagrams that pass cannot send them from forged addresses.
+/// and the key stay the same, all copies of a dropped datagram are dropped too. The hash includes
+/// the address. So if a sender has found a datagram that passes, the same datagram with a forged
+/// source address need not pass.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shedding {
     /// For each [method](DroppableMethod), the share of its datagrams that are dropped, 0 to 1. It
@@ -48,10 +49,10 @@ pub struct Shedding {
     pub heavy: Vec<Network>,
     /// Networks of heavy sources that flood with calls to an emergency service. The share and the
     /// marks apply to emergency calls in datagrams from these networks as to other calls. They do
-    /// not apply to emergency calls on streams: the datagrams of a flood may have forged sources,
-    /// but a connection cannot. Only the first [`UNSPARED_MAX`](Self::UNSPARED_MAX) networks are
-    /// used. A driver that combines the networks of several cores takes the first ones of each
-    /// core.
+    /// not apply to emergency calls on streams. The datagrams of a flood may have forged sources,
+    /// so a real caller may have one of these addresses. The source of a connection cannot be
+    /// forged. Only the first [`UNSPARED_MAX`](Self::UNSPARED_MAX) networks are used. A driver that
+    /// combines the networks of several cores takes the first ones of each core.
     pub unspared: Vec<Network>,
 }
 
@@ -121,7 +122,7 @@ impl Shedding {
     /// They follow `INVITE`.
     pub const EMERGENCY_AT: usize = 6;
 
-    /// The bit of each byte of a 32-bit word that distinguishes an upper-case letter from a
+    /// In each byte of a 32-bit word, the bit that distinguishes an upper-case letter from a
     /// lower-case one.
     pub const CASE: u32 = 0x2020_2020;
 
@@ -214,7 +215,8 @@ impl Shedding {
         contain(self.spared(), source)
     }
 
-    /// Returns whether the share applies to datagrams from `source`.
+    /// Returns whether `source` is in a [heavy](Self::heavy) network, or there are no heavy
+    /// networks. The share applies only to such sources.
     pub fn is_heavy(&self, source: IpAddr) -> bool {
         self.heavy().is_empty() || contain(self.heavy(), source)
     }

@@ -16,8 +16,8 @@
 /// Marks the end of a list of slots, in place of the number of a slot.
 const END: u32 = u32::MAX;
 
-/// Maximum size of a chunk of slots or buckets, in bytes. From a larger size on (glibc: 128 KiB by
-/// default), allocators map and unmap each allocation on its own, which takes longer.
+/// Maximum size of a chunk of slots or buckets, in bytes. Allocators map and unmap each allocation
+/// above a threshold on its own (glibc: 128 KiB by default), which takes longer.
 const CHUNK_BYTES: usize = 1 << 16;
 
 /// The base-2 logarithm of the number of buckets in a chunk.
@@ -230,8 +230,8 @@ impl<T: Hashed> SlotTable<T> {
         SlotRef { slot: number as u32, generation: 0 }
     }
 
-    /// Splits one bucket: the table splits its buckets in turn. Entries of the bucket whose hash
-    /// has the highest bit of `mask` set move to a new bucket. All entries keep their order.
+    /// Splits one bucket. The table splits its buckets in turn. The entries that have the highest
+    /// bit of `mask` set in their hash move to a new bucket. All entries keep their order.
     fn split(&mut self) {
         let new = self.buckets;
         if new > self.mask {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A hash, and a number that distinguishes entries with one hash.
+/// An entry: its hash, and a number that distinguishes it from other entries with the same hash.
 type Entry = (u64, usize);
 
 impl Hashed for Entry {

@@ -9,8 +9,8 @@
 use std::net::IpAddr;
 
 /// Prefix lengths of the IPv6 networks to which limits on sources apply, the narrowest network
-/// first. The number beside a length is a factor: a network of this length may have that many times
-/// as much as a single source.
+/// first. The number beside a length is a factor. The limit for a network of this length is the
+/// limit for a single source, times the factor.
 pub const SOURCE_PREFIXES: [(u8, u32); 3] = [(64, 1), (56, 2), (48, 4)];
 
 /// Returns a number that identifies the source to which this address belongs. A source is an IPv4

@@ -44,7 +44,7 @@ pub enum Purpose {
     Sources,
     /// Key of the hash in the table of possible flooders.
     Floods,
-    /// Decisions of a random throttle of a shadow law, which decides on trial without effect.
+    /// Decisions of the random throttle of a shadow law. They have no effect on calls.
     ShadowThrottle,
     /// Random ranks of new work without a fingerprint, by which a shadow law would decide.
     ShadowRank,
@@ -58,8 +58,8 @@ pub enum Purpose {
     Strangers,
     /// Choice of the requests that are held back from a server that asks for fewer requests.
     Restriction,
-    /// Key of the hash in the table of the servers that send requests to this proxy, and the points
-    /// at which the throttles of these servers start.
+    /// Key of the hash in the table of the servers that send requests to this proxy, and the
+    /// initial states of the throttles for these servers.
     Upstreams,
     /// Decisions of people to call again, and the times at which they do.
     Redial,

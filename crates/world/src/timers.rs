@@ -36,8 +36,8 @@ const SWEEP: usize = 512;
 /// A queue of timers in the order in which they fire, each with a key of type `K`. Timers that fire
 /// at the same time are in the order in which they were set.
 ///
-/// A single timer cannot be removed before it fires. The owner of the queue ignores a timer that it
-/// no longer needs when the timer fires, or drops such timers by [`sweep`](Self::sweep).
+/// A single timer cannot be removed before it fires. If the owner of the queue no longer needs a
+/// timer, it ignores the timer when it fires, or drops it earlier by [`sweep`](Self::sweep).
 #[derive(Debug)]
 pub struct Timers<K> {
     /// Timers of the epochs up to `epoch`. While there are few timers, `epoch` is [`EVER`], and all

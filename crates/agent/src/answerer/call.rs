@@ -43,8 +43,8 @@ pub(crate) enum Phase {
 pub(crate) struct Ended {
     /// The CSeq number of the BYE.
     pub cseq: u32,
-    /// Fingerprint of the transaction of the BYE. A copy of the BYE with another transaction
-    /// replaces this fingerprint.
+    /// Fingerprint of the transaction of the BYE. If a copy of the BYE comes with another
+    /// transaction, the fingerprint of that transaction replaces this one.
     pub key: u128,
 }
 

@@ -45,20 +45,23 @@ pub struct AnswererConfig {
     pub hangs_up: f64,
     /// Time from the ACK until the answerer hangs up, in the calls that it ends. Default 0.
     pub hold: Span,
-    /// Maximum time from the arrival of the first INVITE to the arrival of the ACK for a call that
-    /// counts as acknowledged in time. Default 10 s.
+    /// A call counts as acknowledged in time if its ACK arrives within this time after its first
+    /// INVITE. Default 10 s.
     pub deadline: Duration,
     /// T1, T2 and T4, on which the timers of RFC 3261 are based.
     pub timing: Timing,
     /// True if final responses and BYEs are retransmitted until they are acknowledged or answered.
-    /// If false, each message is sent only once. The call waits for an answer equally long in both
-    /// cases. Default true.
+    /// If false, a 200 and a BYE are sent only once, and a rejection is sent again only for a copy
+    /// of the INVITE. The call waits for an ACK or an answer equally long in both cases. Default
+    /// true.
     pub retransmissions: bool,
     /// Maximum number of calls in the table, including those that ended less than 64·T1 ago.
     /// Default 2,000,000.
     pub calls_max: usize,
-    /// Maximum ringing time of a call, and maximum time from the ACK of a call to its end. After
-    /// that, the answerer forgets the call. Default 1 h.
+    /// Maximum ringing time of a call, and maximum time from the ACK of a call to its end. When the
+    /// ringing time is over, the answerer sends its final response. When the time since the ACK is
+    /// over, the answerer hangs up if it is to end this call. In all other cases, it forgets the
+    /// call. Default 1 h.
     pub talk_max: Duration,
 }
 

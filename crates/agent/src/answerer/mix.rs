@@ -134,7 +134,10 @@ impl fmt::Display for MixError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Behaviour(text) => {
-                write!(f, "'{text}': expected answer, busy, ring, silent or a status 300..699")
+                write!(
+                    f,
+                    "'{text}': expected answer, busy, ring, silent or a status from 300 to 699"
+                )
             }
             Self::Weight(_) => f.write_str("a weight must be a number from 0 up"),
             Self::Empty => f.write_str("no behaviour has a weight above 0"),

@@ -16,8 +16,8 @@ pub struct AnswererStats {
     pub calls: u64,
     /// Calls that were rejected with 503, because the table was full or the answerer was draining.
     pub overflowed: u64,
-    /// Calls that intentionally got no response. An answerer whose calls all get no response counts
-    /// no calls, only requests in `ignored`.
+    /// Calls to which the answerer intentionally sent no response. If it never responds to any
+    /// call, it counts no calls, and counts their requests in `ignored`.
     pub silent: u64,
     /// Calls that got no final response because it could not be written, for example because it was
     /// too long for a datagram.
@@ -72,7 +72,7 @@ pub struct AnswererStats {
     pub not_allowed: u64,
     /// ACK, BYE and CANCEL requests that belong to no call.
     pub stray: u64,
-    /// Responses to a BYE of the answerer that had already been answered.
+    /// Responses to a BYE of the answerer that arrived after the call had ended.
     pub late: u64,
     /// Responses that do not match any request of the answerer.
     pub unexpected: u64,

@@ -87,7 +87,8 @@ fn uniform_calls_follow_a_profile_to_the_call() {
     assert!((offsets[99] - 5.0 + 0.1).abs() < 1e-6, "{offsets:?}");
 }
 
-/// The number of Poisson calls in each second is Poisson with the mean that the curve has there.
+/// Checks that the number of calls in each second has a Poisson distribution, with the mean that
+/// the curve expects in this second.
 #[test]
 fn poisson_calls_follow_a_profile() {
     for profile in ["gradual:20,10,20", "flash:10,4,5,8", "steps:0=0.2,20=3,30=0", "instant:15"] {

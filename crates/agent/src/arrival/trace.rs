@@ -82,7 +82,7 @@ impl FromStr for Trace {
 pub enum TraceError {
     /// The trace contains no times.
     Empty,
-    /// The trace has more lines than are allowed.
+    /// The trace has more than 10,000,000 calls.
     TooLong,
     /// A line, counted from 1, is not a number of seconds of at least 0.
     Moment {

@@ -58,8 +58,8 @@ pub struct CallerConfig {
     pub callers: u32,
     /// Number of the first calling user. Default 0.
     pub first_caller: u32,
-    /// True if the names of calling users have 16 different lengths, as the names of real callers
-    /// have. For this, zeros are put before the number. Default `false`.
+    /// True if the names of calling users have 16 different lengths, because the names of real
+    /// callers differ in length too. Zeros before the number make the difference. Default `false`.
     pub uneven: bool,
     /// Time from the answer until the caller hangs up. Default 0.
     pub hold: Span,
@@ -87,10 +87,9 @@ pub struct CallerConfig {
     /// Maximum number of open calls. Further calls are not started, but are counted as
     /// [`not_begun`](crate::CallerStats::not_begun). Default 100,000.
     ///
-    /// SIPp's option `-l` is similar, but SIPp (3.6.1) does not count: if a server answers slowly,
-    /// SIPp offers fewer calls than requested and does not report this. The default of `-l` is the
-    /// number of calls that start in three times the duration of the scenario. A duration below 1 s
-    /// counts as 1 s.
+    /// SIPp's option `-l` is similar. But if a server answers slowly, SIPp (3.6.1) offers fewer
+    /// calls than requested and does not report this. The default of `-l` is the number of calls
+    /// that start in three times the duration of the scenario. A duration below 1 s counts as 1 s.
     pub open_max: usize,
     /// Maximum number of open calls in a closed loop. Further calls are held back until another
     /// call ends. The set-up delay of a call counts from its intended time, so it includes this
@@ -233,17 +232,17 @@ impl fmt::Display for CallerConfigError {
                  each connection",
             ),
             Self::OpenLimit => {
-                f.write_str("the limit of open calls is 0: no call would ever begin")
+                f.write_str("the limit of open calls is 0: it must be 1 or more")
             }
             Self::Redial => f.write_str("the probability of a redial must be 0 to 1"),
             Self::Emergency => f.write_str("the share of emergency calls must be 0 to 1"),
             Self::Devices => write!(
                 f,
-                "the devices must be at most {}, their shares from 0 to 1, and their times above 0",
+                "there may be at most {} devices, with shares from 0 to 1 and times above 0",
                 DevicesConfig::COUNT_MAX
             ),
             Self::DevicesOverStreams => f.write_str("devices register over UDP only"),
-            Self::Slack => write!(f, "the slack is more than {} ms", SLACK_MAX.as_millis()),
+            Self::Slack => write!(f, "the slack must be at most {} ms", SLACK_MAX.as_millis()),
             Self::T1 => f.write_str("T1 must be above 0 ms"),
             Self::T2 => f.write_str("T2 must be above 0 ms"),
         }

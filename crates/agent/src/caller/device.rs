@@ -33,7 +33,8 @@ pub struct DevicesConfig {
 /// values describe devices that follow another rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BackOff {
-    /// Half the longest wait after the first failure. Each further failure doubles the wait.
+    /// Half the longest wait after the first failure. Each further failure doubles the longest
+    /// wait.
     pub base: Duration,
     /// The longest wait after any number of failures.
     pub max: Duration,

@@ -30,7 +30,8 @@ impl CallerConfig {
     /// numbers are independent.
     ///
     /// # Errors
-    /// Returns an error if a part would have no calls, or if the load is a trace.
+    /// Returns an error if the load is a trace, or if a part would have no calls or could have no
+    /// open calls.
     pub fn part(&self, share: Share) -> Result<Self, Indivisible> {
         if share.is_whole() {
             return Ok(self.clone());

@@ -1,4 +1,4 @@
-//! Ends calls, also because of messages that could not be sent, and measures their BYEs.
+//! Ends calls and measures their BYEs. A message that could not be sent may end its call too.
 
 use std::net::SocketAddr;
 
@@ -62,7 +62,8 @@ impl Caller {
         cause.map_or(Failure::Timeout, Failure::Transport)
     }
 
-    /// Ends the call of a request that could not be sent on its connection.
+    /// Handles a request that could not be sent on its connection. Ends its call, unless the
+    /// request is an ACK or its transaction has ended.
     //
     // RFC 3261 §8.1.3.1: "If a fatal transport error is reported by the transport layer (generally,
     // due to fatal ICMP errors in UDP or connection failures in TCP), the condition MUST be treated

@@ -11,10 +11,10 @@ use crate::response;
 const ALLOW: (&str, &[u8]) = ("Allow", b"INVITE, ACK, CANCEL, BYE, OPTIONS");
 
 impl Caller {
-    /// Answers a request within a dialog of the caller. Only a BYE changes the call. A new INVITE
-    /// is rejected. A BYE for a call that has ended gets 200 too. It is either a copy of the BYE
-    /// that ended the call (RFC 3261 §17.2.2), or its sender had not received our BYE when it sent
-    /// this BYE. No other party knows the tag of the call, so the BYE comes from the other side.
+    /// Answers a request within a dialog of the caller. Only a BYE changes the call. An INVITE is
+    /// rejected. A BYE for a call that has ended gets 200 too. It is either a copy of the BYE that
+    /// ended the call (RFC 3261 §17.2.2), or its sender had not received our BYE when it sent this
+    /// BYE. No other party knows the tag of the call, so the BYE comes from the other side.
     pub(super) fn on_request(
         &mut self,
         now: Timestamp,

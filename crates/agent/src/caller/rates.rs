@@ -29,7 +29,7 @@ impl CallerStats {
     }
 
     /// Returns the rate in calls/s at which calls were started. Calls that were due but not started
-    /// lower this rate, also after the last call that was started.
+    /// lower this rate, even if they were due after the last call that was started.
     pub fn begun_cps(&self) -> f64 {
         let last = self.last_begun.max(self.last_intended);
         rate_to_last(self.begun, self.offered, last.since(self.start))

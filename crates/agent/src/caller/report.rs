@@ -119,7 +119,7 @@ impl fmt::Display for CallerReport {
             row(f, "not begun", format_args!("{not_begun} calls: too many were open"))?;
         }
         if *held_back > 0 {
-            row(f, "held back", format_args!("{held_back} calls, {expired} of them to the end"))?;
+            row(f, "held back", format_args!("{held_back} calls, {expired} of them never begun"))?;
         }
         row(
             f,

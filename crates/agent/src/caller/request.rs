@@ -115,7 +115,7 @@ impl Branch {
         text.extend(mark.text);
         // RFC 3261 §8.1.1.7: a branch is "unique across space and time for all requests sent by the
         // UA". An INVITE that forks leads to several dialogs, each with an ACK, and a BYE to all
-        // but one. If the second had the branch of the first, a proxy would take it for a copy.
+        // but one. If the second had the branch of the first, a proxy would treat it as a copy.
         if matches!(self, Self::Ack | Self::StrayBye) {
             let mut hasher = SipHasher13::new();
             hasher.write(remote);

@@ -30,7 +30,8 @@ impl Caller {
     }
 
     /// Starts calls that were held back, as long as fewer calls are open than
-    /// [`open_limit`](crate::CallerConfig::open_limit).
+    /// [`open_limit`](crate::CallerConfig::open_limit). After the end of the load, removes them
+    /// instead.
     pub(super) fn start_delayed(&mut self, now: Timestamp) {
         if now > self.last_begin() {
             self.give_up_held_back();
@@ -79,7 +80,8 @@ impl Caller {
         if goes_on { self.last_begin() } else { Timestamp::NEVER }
     }
 
-    /// Starts a call that has been due since `intended`. Holds it back if too many calls are open.
+    /// Starts a call that has been due since `intended`, or holds it back if too many calls are
+    /// open.
     pub(super) fn offer_call(&mut self, now: Timestamp, intended: Timestamp, person: Person) {
         self.stats.offered += 1;
         self.stats.last_intended = self.stats.last_intended.max(intended);

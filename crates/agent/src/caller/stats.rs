@@ -15,9 +15,9 @@ use crate::delays::Delays;
 pub enum Failure {
     /// No response to the INVITE in 64·T1 (timer B).
     Timeout,
-    /// The transport could not send the INVITE or the BYE. Calls also count here if the INVITE got
-    /// no response within 64·T1, and the transport reported a failed delivery on the connection of
-    /// the call. Over UDP, the failed delivery was to the address of the server.
+    /// The transport could not send the INVITE or the BYE. A call also counts here if its INVITE
+    /// got no response within 64·T1, and in this time the transport reported a failed delivery: on
+    /// the connection of the call or, over UDP, to the address of the server.
     Transport(Cause),
     /// The INVITE was rejected with this status.
     Status(u16),
@@ -246,7 +246,7 @@ pub struct CallerStats {
     /// Received retransmissions of messages that had already been answered, and messages of ended
     /// calls.
     pub late: u64,
-    /// Packets that are not SIP.
+    /// Packets that are not SIP, and messages without a readable part that the caller needs.
     pub malformed: u64,
     /// Messages whose delivery the transport reported as failed.
     pub undelivered: u64,

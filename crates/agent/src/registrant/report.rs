@@ -92,7 +92,7 @@ impl fmt::Display for RegistrantReport {
             row(
                 "not begun",
                 format_args!(
-                    "{}: the user's previous registration, or too many others, still waited",
+                    "{}: the user's previous registration was open, or too many others were",
                     stats.not_begun
                 ),
             )?;

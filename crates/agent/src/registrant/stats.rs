@@ -102,7 +102,9 @@ impl RegistrantStats {
         if self.lateness.quantile(0.99) > LATENESS_MAX {
             Some("1 % of the registrations began more than 5 ms late")
         } else if missing > 0.01 {
-            Some("more than 1 % of the registrations did not begin: too many waited (--open-max)")
+            Some(
+                "more than 1 % of the registrations did not begin: too many were open (--open-max)",
+            )
         } else if begun > intended.mul_f64(1.01) + LATENESS_MAX {
             Some("the last registrations began too late")
         } else {

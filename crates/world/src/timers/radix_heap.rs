@@ -1,4 +1,4 @@
-//! A radix heap: a priority queue of timers for a time that never goes back.
+//! A radix heap: a priority queue of timers. It relies on the fact that time never goes back.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -12,8 +12,8 @@ pub(super) const BUCKETS: usize = u64::BITS as usize;
 /// capacity if it has less.
 pub(super) const ROOM_MIN: usize = 64;
 
-/// A radix heap of timers. A pop may move all of them to other buckets, and a push may move all of
-/// them because the array of their bucket grows.
+/// A radix heap of timers. A pop may move all timers to other buckets. A push may copy all timers,
+/// if they are in one bucket and the array of this bucket grows.
 #[derive(Debug)]
 pub(super) struct RadixHeap<K> {
     /// Time of the last timer that fired, in nanoseconds since the driver's start. A timer that is
@@ -167,9 +167,9 @@ impl<K> Bucket<K> {
         self.timers.push((at, key));
     }
 
-    /// Shrinks the bucket, which has just held `held` timers, if its capacity is more than twice
-    /// the target. The target is twice `held`, but at least twice [`ROOM_MIN`]. Otherwise the
-    /// bucket would keep the memory of a peak forever.
+    /// Shrinks the bucket to a target capacity if it has more than twice this capacity. The target
+    /// is twice `held`, the number of timers that the bucket has just held, but at least twice
+    /// [`ROOM_MIN`]. Without this, the bucket would keep the capacity of its largest size forever.
     fn give_up_room(&mut self, held: usize) {
         let room = 2 * held.max(ROOM_MIN);
         if self.timers.capacity() > 2 * room {

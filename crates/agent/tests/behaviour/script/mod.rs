@@ -95,19 +95,19 @@ impl<C: Core> Script<C> {
         self.now
     }
 
-    /// Returns the packets sent since the last call.
+    /// Returns the packets that were sent and not returned before.
     pub fn sent(&mut self) -> Vec<Sent> {
         std::mem::take(&mut self.sent)
     }
 
-    /// Returns the only packet sent since the last call.
+    /// Returns the only packet that was sent and not returned before.
     pub fn sent_one(&mut self) -> Sent {
         let mut sent = self.sent();
         assert_eq!(sent.len(), 1, "{sent:#?}");
         sent.remove(0)
     }
 
-    /// Returns the times (ms) and kinds of the packets sent since the last call.
+    /// Returns the times (ms) and kinds of the packets that were sent and not returned before.
     pub fn schedule(&mut self) -> Vec<(u64, String)> {
         self.sent().iter().map(|sent| (sent.ms, sent.what().to_owned())).collect()
     }
