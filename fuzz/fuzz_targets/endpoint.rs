@@ -1,4 +1,4 @@
-//! The proxy core under any sequence of datagrams, time, failures and drains.
+//! Runs the proxy core with any sequence of datagrams, time steps, failed deliveries and drains.
 #![no_main]
 
 #[path = "../../crates/proxy/tests/behaviour/drive/mod.rs"]

@@ -1,4 +1,4 @@
-//! A stream, cut whole, byte by byte and in pieces.
+//! Cuts a stream into messages: read at once, byte by byte, and in pieces.
 #![no_main]
 
 #[path = "../../crates/sip/tests/streams/mod.rs"]

@@ -1,4 +1,4 @@
-//! Everything that can be asked of a message, and the edits of a proxy.
+//! Calls every accessor of a message, and then forwards and answers the message.
 #![no_main]
 
 #[path = "../../crates/sip/tests/alike/mod.rs"]

@@ -1,4 +1,4 @@
-//! The short ways of reading a message against the long one.
+//! Compares the fast functions that read a part of a message with the full parser.
 #![no_main]
 
 #[path = "../../crates/sip/tests/alike/mod.rs"]

@@ -1,4 +1,4 @@
-//! A URI, a host, an address and a Via made of the same bytes.
+//! Parses the same bytes as a URI, as a host, and as the values of To and Via header fields.
 #![no_main]
 
 #[path = "../../crates/sip/tests/alike/mod.rs"]

@@ -62,7 +62,8 @@ impl Channel {
 }
 
 /// Puts a packet on the link after earlier packets, which occupy the link until `free_at`. Returns
-/// the time from `now` until the whole packet is on the link.
+/// the time from `now` until the whole packet is on the link, or an error if the packet finds the
+/// queue full.
 fn transmit(
     free_at: &mut Timestamp,
     now: Timestamp,

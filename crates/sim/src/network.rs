@@ -425,8 +425,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.calendar.push(at, Event::Arrival { way, flow: back(flow), bytes });
     }
 
-    /// Reports an undeliverable packet to its sender, unless the link back to the sender loses the
-    /// report.
+    /// Records an undeliverable packet as lost, and reports it to its sender, unless the link back
+    /// to the sender loses the report.
     fn bounce(&mut self, way: u32, why: Loss, flow: Flow, bytes: &[u8]) {
         let flow = back(flow);
         self.lose(why, flow, bytes);

@@ -113,7 +113,7 @@ impl Pair {
         Self::tapped(seed, link, target, Trace::new())
     }
 
-    /// Each second A sends at 0 ms, B gets it at 10 ms, A the answer at 20 ms.
+    /// In each second, A sends a ping at 0 ms, B gets it at 10 ms, and A gets the answer at 20 ms.
     fn plain() -> Self {
         Self::new(1, Link::delaying(DELAY), B)
     }

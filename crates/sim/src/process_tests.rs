@@ -4,8 +4,8 @@ use tidegate_world::{Cause, Pool, Question, RecordType, Transport};
 
 use super::*;
 
-/// A shard that records its inputs. It hands each message that does not contain its number off to
-/// the shard with the number in the message.
+/// A shard that records its inputs. If a message contains the number of another shard, it hands the
+/// message off to that shard.
 struct Recording {
     number: u16,
     inputs: Vec<String>,

@@ -16,10 +16,10 @@
 //! proxy forgets ended calls because it has no room, and forwards their retransmissions.
 //!
 //! The rule is asserted for addresses of attackers, and for addresses where nothing listens. It is
-//! not asserted for callers and back ends, because they acknowledge the messages that they get,
-//! unless the network loses them. After a crash, the received bytes are forgotten, but the new
-//! process forwards responses to requests of its predecessor. So addresses from before the crash
-//! are left out.
+//! not asserted for callers and back ends. They acknowledge the messages that they get, so a proxy
+//! sends them more only if the network loses messages. After a crash, the received bytes are
+//! forgotten, but the new process forwards responses to requests of its predecessor. So addresses
+//! from before the crash are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -178,7 +178,7 @@ mod tests {
         found.kept.len()
     }
 
-    /// The responses that other requests did not get once made up for those that one request got.
+    /// One request could once get the responses that other requests were allowed but did not get.
     #[test]
     fn each_request_allows_only_its_own_responses() {
         assert_eq!(found(|_| 2), 0);

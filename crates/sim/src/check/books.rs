@@ -105,11 +105,11 @@ pub struct ProxyBook {
     pub cancels: u64,
     /// Messages that the proxy counted as sent, although no connection accepted them.
     pub unsent: u64,
-    /// Number of entries in the call table, and its size.
+    /// Number of entries in the call table, and the maximum number.
     pub calls: Fill,
     /// Ended calls that the proxy forgot early because its call table was full.
     pub evicted: u64,
-    /// Number of server transactions, and the size of their table.
+    /// Number of server transactions, and the maximum number.
     pub server_transactions: Fill,
     /// Number of client transactions. They have no limit of their own.
     pub client_transactions: u64,
@@ -130,7 +130,7 @@ pub struct ProxyBook {
     pub backends: Vec<Held>,
 }
 
-/// The number of entries in a table, and its size.
+/// The number of entries in a table or a queue, and the maximum number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fill {
     /// Number of entries.

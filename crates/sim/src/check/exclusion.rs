@@ -22,7 +22,8 @@
 //!   fewer.
 //!
 //! Nothing is asserted about a back end that an operator has taken out of service, about a
-//! restarted proxy until its back ends have answered, or about a proxy that was stalled.
+//! restarted proxy until its back ends have answered, or about a proxy that was stalled or told to
+//! drain.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;

@@ -6,8 +6,8 @@
 //!
 //! - RFC 3261 §17.2.1, §17.2.2: a retransmitted final response is the same, byte for byte. A copy
 //!   of a 503 without a transaction (§8.2.7) has the same To-tag, but may name another cause.
-//! - §16.7 item 5: after a final response only a 2xx to an INVITE may follow. Forks may bring
-//!   several of these (§13.2.2.4), from different To-tags.
+//! - §16.7 item 5: after a final response only a 2xx to an INVITE may follow. A fork may bring
+//!   several of these (§13.2.2.4), each with another To-tag.
 //! - §17.2.1: a provisional response is only sent in the Proceeding state, before any final one.
 //!
 //! A transaction ends 64·T1 after its final response (Timers H, J and L), or T4 after the ACK to a

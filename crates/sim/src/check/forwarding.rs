@@ -1,4 +1,4 @@
-//! `forwarding`: a proxy changes messages as RFC 3261 §16 says, and not otherwise.
+//! `forwarding`: a proxy makes only those changes to a message that RFC 3261 §16 describes.
 //!
 //! - §16.6 item 3: Max-Forwards is reduced by one. A request without Max-Forwards gets 70. §16.3
 //!   item 3: a request with Max-Forwards 0 is not forwarded.

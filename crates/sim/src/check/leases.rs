@@ -20,7 +20,8 @@
 //!   timers late by up to its slack;
 //! - after the balancer has evicted ended calls to make room, because the model evicts no calls;
 //! - while a call has more transactions or dialogs than a balancer distinguishes, for example after
-//!   a fork that has set up several back ends, each of which gets or sends a BYE.
+//!   a fork that has set up a dialog with each of several back ends, if each dialog has its own
+//!   BYE.
 //!
 //! After a crash, the balancer and the model start again. [`counts`](super::counts) asserts for all
 //! balancers that nothing is left at the end.

@@ -1,7 +1,7 @@
 //! `limits`: no request evades a limit by an unusual form.
 //!
-//! The checker counts requests that can create a dialog on the wire, where a proxy sends them to a
-//! back end:
+//! The checker counts the INVITEs that a proxy sends to a back end and that can create a dialog. It
+//! counts them on the wire:
 //!
 //! - A copy has the same Call-ID, From-tag, CSeq, method and Request-URI (RFC 3261 §8.2.2.2: the
 //!   same "From tag, Call-ID, and CSeq"), with any branch. Any other INVITE is new, unless its
@@ -9,7 +9,7 @@
 //!   unknown To-tag is new, because it causes work at the server in any case.
 //! - `cps_max`: a back end gets no more new INVITEs than its rate allows. A burst may have as many
 //!   as the rate allows in a tenth of a second, and at least two.
-//! - `calls_max`: the number of calls that a back end really has and got from this proxy does not
+//! - `calls_max`: the number of calls that a back end got from this proxy and still has does not
 //!   exceed its limit. A call starts when the proxy gets the 2xx. It ends when the proxy forwards a
 //!   BYE with the tags of the call (§15: a BYE that matches no dialog ends none), or after the idle
 //!   time. So a call counts only during the time in which the proxy can know of it, and a BYE with
@@ -18,8 +18,8 @@
 //!   of INVITEs that the gate has counted. So they evaded neither the law nor the limits of
 //!   sources. A gate shows its count a moment later ([`SHOWN_WITHIN`]), so the INVITEs forwarded
 //!   until one check are compared with the count at the next check. An INVITE that was admitted but
-//!   not forwarded, because its caller cancelled it or the proxy had no back end for it, hides one
-//!   that was forwarded without admission.
+//!   not forwarded, because its caller cancelled it or the proxy had no back end for it, can hide
+//!   one that was forwarded without admission.
 //!
 //! After a crash these rules are not asserted for calls from before the crash, because the
 //! restarted proxy has not counted them.

@@ -38,7 +38,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// time of their arrival. Timers do not fire. At `until`, the node gets all waiting packets at
     /// once and in order, and its timers fire late.
     ///
-    /// A `Host` of `tidegate-emulate` by default catches up with a late driver, and so would not
+    /// By default, a `Host` of `tidegate-emulate` catches up with a late driver, so it would not
     /// notice the stall. For a host that will be stalled, set `HostSettings::catches_up` to false.
     ///
     /// # Panics
@@ -87,7 +87,8 @@ impl<N: Core, T: Tap> Network<N, T> {
     }
 
     /// Ends the [impairment](Self::impair) of the link from `from` to `to`. The link that
-    /// [`connect`](Self::connect) has set applies again, or else the default link.
+    /// [`connect`](Self::connect) has set applies again. If it has set none, the default link
+    /// applies.
     pub fn restore(&mut self, from: NodeId, to: NodeId) {
         self.ways.channel(from, to).impaired = None;
     }

@@ -1,4 +1,4 @@
-//! A driver that wakes promptly or late, as one behind real sockets would.
+//! A driver that wakes promptly or late, like a driver of real sockets.
 
 use std::time::Duration;
 

@@ -68,7 +68,7 @@ pub(super) struct Model {
     /// Branches of the requests that the balancer has sent.
     sent: Recent<u64, ()>,
     handed: Option<Handed>,
-    /// Latest time at which a timer was due that changes the counts, or `None` if there was none.
+    /// Latest time at which a timer that changes the counts was due, or `None` if there was none.
     expired: Option<Timestamp>,
 }
 

@@ -206,8 +206,8 @@ impl Call {
         self.begun.insert(name);
     }
 
-    /// Records that a 2xx has confirmed the dialog. A copy of the 2xx does not create again a
-    /// dialog that a BYE has ended.
+    /// Records that a 2xx has confirmed the dialog. If a BYE has ended the dialog, a copy of the
+    /// 2xx does not confirm it again.
     pub(super) fn confirm(&mut self, dialog: Dialog) {
         self.dialogs.insert(dialog);
         if self.ended.contains(&dialog) {
@@ -218,7 +218,8 @@ impl Call {
     }
 
     /// Updates the phase of the call after a request, and the time at which the balancer forgets
-    /// the call. `dialog` is the dialog of the request if the call has this dialog, or `None`.
+    /// the call. `dialog` is the dialog to which the request belongs, or `None` if the call does
+    /// not have this dialog.
     pub(super) fn touch(
         &mut self,
         now: Timestamp,
