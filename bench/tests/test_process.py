@@ -1,4 +1,4 @@
-"""Scripts that are ended leave no process behind."""
+"""Tests that a script leaves no process behind when it is ended."""
 
 import contextlib
 import os

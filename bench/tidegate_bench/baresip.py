@@ -11,7 +11,7 @@ from tidegate_bench.process import Stage
 from tidegate_bench.sockets import LOCALHOST
 
 ESTABLISHED = "established"
-# A phone that plays a tone and writes what it hears to nowhere. Debian's modules are here.
+# A phone that plays a tone and discards the sound that it receives. Debian installs the modules in this folder.
 _CONFIGURATION = """\
 poll_method epoll
 sip_listen SIP_ADDRESS

@@ -40,9 +40,9 @@ def receiver(stage: Stage, profile: str, tables: str, capacity_cps: float = CAPA
 def sender(
     stage: Stage, to: Edge, profile: str, index: int = 0, *, mode: str = "stateless", health: str | None = None
 ) -> Edge:
-    """Starts a Tidegate as fast as the machine that obeys the feedback of the receiver.
+    """Starts a Tidegate that is as fast as the machine, and obeys the feedback of the receiver.
 
-    With the table `health` it does so when its probes have shown that the receiver gives feedback.
+    With the table `health`, it obeys only after its probes have shown that the receiver gives feedback.
     """
     return tidegate.start(
         stage,

@@ -139,7 +139,7 @@ def own_losses(report: Mapping[str, Any]) -> int:
 
 
 def words(load: Load, report: Path, slack_ms: float = 1.0, cool_down_s: float = 0.0) -> list[str]:
-    """Returns the options with which `tidegate load` offers the load, up to this much late, and writes a report.
+    """Returns options of `tidegate load` that offer the load and write a report. Calls may start `slack_ms` late.
 
     The load goes on for `cool_down_s` after the measured time.
     """
@@ -162,7 +162,7 @@ def outcome_of(
     repeated: str = "repeated_invites",
     delay: str = "set_up_delay",
 ) -> Outcome:
-    """Returns the outcome of a load from the report of `tidegate load`, with the names of three of its counts."""
+    """Returns the outcome of a load from a report of `tidegate load`. `in_time` to `delay` name values in it."""
     stats, streams = report["stats"], report["usage"]["streams"] or {}
     measured = stats["measured"]
     return Outcome(

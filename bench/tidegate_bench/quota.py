@@ -71,8 +71,8 @@ class Quota:
 
     For a small share the period is longer, because the kernel accepts no quota below 1 ms.
 
-    A process that is started with it runs in it from its first instruction, with all its children. The group is removed
-    at the end of the `with` block, when all these processes must have ended.
+    A process that is started with this quota is in the group from its first instruction, with all its children. The
+    group is removed at the end of the `with` block, when all these processes must have ended.
     """
 
     def __init__(self, share: float = SHARE, period_us: int = 1000 * PERIOD_MS) -> None:

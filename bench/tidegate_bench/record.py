@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Spread(NamedTuple):
-    """Several measurements of one quantity."""
+    """The minimum, the median and the maximum of several measurements of one quantity."""
 
     minimum: float
     median: float

@@ -82,7 +82,7 @@ class Stranger:
         self.take()
 
     def take(self) -> list[bytes]:
-        """Returns the messages that have arrived since the last call, and counts their bytes."""
+        """Returns the messages that have arrived and were not returned before, and counts their bytes."""
         taken = []
         while True:
             try:
@@ -115,7 +115,8 @@ class Stranger:
 
 
 def forged_icmp(edge: str, backends: Iterable[str], times: int) -> None:
-    """Sends forged ICMP reports to the edge proxy that nothing listens at its back ends. They quote addresses only.
+    """Sends the edge proxy forged ICMP reports which say that nothing listens at its back ends. They quote only
+    addresses.
 
     RFC 792: a port unreachable carries the IP header and the first 8 bytes of the datagram that it
     is about. Needs CAP_NET_RAW.

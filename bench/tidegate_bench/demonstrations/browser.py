@@ -44,7 +44,7 @@ MEDIA = ["--disable-features=WebRtcHideLocalIpsWithMdns", "--autoplay-policy=no-
 REGISTRAR = """\
 #!KAMAILIO
 log_stderror=yes
-# With two, an ACK and the BYE after it may change places.
+# With two children, an ACK and the BYE after it may change places.
 children=1
 disable_tcp=yes
 auto_aliases=no

@@ -2,9 +2,9 @@
 
 Runs `tidegate lab costs` and `tidegate lab overhead` three times each. Every claim of the paper about costs (§6.1,
 §6.2), its model (§5), its clock (§4.1.1) and its droppers (§3.4) is compared with the values measured here. Each claim
-has a verdict in `scenarios/claims/000.toml`: reproduced, partly reproduced or not reproduced. The verdicts must hold,
-and not the paper's microseconds, which are those of a Pentium 4. Each condition is also given wrong numbers, and must
-fail with them. For example, the deterministic dropper gets the numbers of the random one.
+has a verdict in `scenarios/claims/000.toml`: reproduced, partly reproduced or not reproduced. The verdicts must hold.
+The paper's microseconds need not, because they were measured on a Pentium 4. Each condition is also given wrong
+numbers, and must fail with them. For example, the deterministic dropper gets the numbers of the random one.
 """
 
 import copy
@@ -58,7 +58,7 @@ def command(name: str, folder: Path, *more: str) -> Run:
 
 
 def cost(run: Run, kind: str, control: str, fate: str, way: str = "cycle") -> float:
-    """Returns the smallest cost in all rounds, as in the paper's tables, of a message to a good destination."""
+    """Returns the cost of a message to a good destination: the smallest of all rounds, as in the paper's tables."""
     wanted = {"kind": kind, "good": True, "control": control, "fate": fate}
     rows = [row for row in run["costs"]["rows"] if wanted.items() <= row.items()]
     return float(rows[0][way]["min_us"])

@@ -2,9 +2,9 @@
 
 Simulated: callers wait, hang up or give up. Callees answer early or late, are busy, ring forever, are silent, or
 reject. Links lose and duplicate packets. Back ends crash, with and without ICMP reports, and are started again. All
-this is run under four policies, with transactions and without. The reference model of the leases (docs/checkers.md)
-runs beside each balancer. Four times a second the count of each back end is compared with the model, and at the end
-with zero.
+this happens under each of four policies, with transactions and without. The reference model of the leases
+(docs/checkers.md) runs beside each balancer. Four times a second the count of each back end is compared with the model,
+and at the end with zero.
 
 Real: SIPp is the caller and the callee. One call in ten is abandoned: its caller acknowledges the answer and then
 sends nothing more. After the last call Tidegate must count exactly the abandoned calls at its back ends, and after the

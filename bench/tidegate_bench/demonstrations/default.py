@@ -11,8 +11,8 @@ control sets up 99 % of the calls within 500 ms, and at most one call in a hundr
 to 10 times this peak is offered. Goodput counts calls that are set up within 500 ms.
 
 At half the peak and at the peak, `default` may set up 1 % fewer calls than `none`, in the median of the rounds. If the
-rounds of `none` differ by more than 1 %, this difference is allowed instead, but at most 3 %. Beyond the peak `default`
-must keep the share of the peak that KEPT_MIN gives.
+rounds of `none` differ by more than 1 %, this difference is allowed instead, but at most 3 %. Beyond the peak,
+`default` must keep at least .9 of the peak at 2 times the peak, .85 at 4, .8 at 6, and .75 at 8 and 10 times.
 
 With `--share 1` a program has a whole core, or more if it has more threads. With `--generator sipp` the caller is
 SIPp, which offers as many calls as it can. The column `offered` shows how many these were.

@@ -1,11 +1,12 @@
 """The goodput of the law pi with each disposal, on a fifth of a core, up to 10 times its peak
 
-Nothing is emulated: the kernel gives Tidegate 1 ms of every 5. Its peak and s are those without control, as in
-show-default. Calls that are not admitted get a 503 (`reject`), 503s of one length (`padded`), or no response (`drop`:
-the caller retransmits). With `kernel` they get a 503 as long as rejecting takes no more than its share of the
-processor. Beyond that, the kernel drops INVITEs unread. r is the CPU time for a rejected call with all its
-retransmissions, under a law that rejects nearly every call. The r of `kernel` falls with the load, so it is measured at
-each load. The bound is computed from the r and s of the same run, and from the load that the generator really offered.
+Nothing is emulated: the kernel gives Tidegate 1 ms of every 5. Its peak, and s, the CPU time for a served call, are
+measured without control, as in show-default. Calls that are not admitted get a 503 (`reject`), 503s of one length
+(`padded`), or no response (`drop`: the caller retransmits). With `kernel` they get a 503 as long as rejecting takes no
+more than its share of the processor. Beyond that, the kernel drops INVITEs unread. r is the CPU time for a rejected
+call with all its retransmissions, under a law that rejects nearly every call. The r of `kernel` falls with the load, so
+it is measured at each load. The bound is computed from the r and s of the same run, and from the load that the
+generator really offered.
 
 Everything runs on one machine. The kernel's work on a datagram, until it is in a buffer or is dropped, is charged to
 the sender. Between machines the receiver pays for this work. The calls come from one address, like those of a trunk,

@@ -6,13 +6,13 @@ are sent, and each 503 is acknowledged. Calls come from another address. They co
 has a limit on the address of the flood, whose excess is rejected. In `default, emergency` the flood consists of calls
 to `urn:service:sos`, which the kernel does not drop as long as they are few. `default, unshared` has no fair shares, so
 the kernel drops the INVITEs of both sources alike. The other variants have the law `pi` and reject by 503, or drop in
-Tidegate. `fair` and `fair, drop` have fair shares. `off`, `limit` and `ban` have none, so that only the limit or the
-ban protects the calls. `limit` limits the address of the flood, and rejects or drops its excess. `ban` has
-`ban_above_cps`, and the kernel drops the INVITEs of a banned address.
-Each variant runs three times, and the variants take turns. In each run the flood must have at least 95 % of its rate,
-and the generator of the other calls must not be too slow or lose messages. The table also shows the real rate of the
-flood, its cost for the server, and the losses at the sockets. If the flood is larger than the number of calls that the
-processor can reject, the socket that all INVITEs share overflows.
+Tidegate. `fair` and `fair, drop` have fair shares. `off`, `limit` and `ban` have none: nothing, only the limit, or only
+the ban protects the calls. `limit` limits the address of the flood, and rejects or drops its excess. `ban` has
+`ban_above_cps`, and the kernel drops the INVITEs of a banned address. Each variant runs three times, and the variants
+take turns. In each run the flood must have at least 95 % of its rate, and the generator of the other calls must not be
+too slow or lose messages. The table also shows the real rate of the flood, its cost for the server, and the losses at
+the sockets. If the flood is larger than the number of calls that the processor can reject, the socket that all INVITEs
+share overflows.
 """
 
 import argparse

@@ -181,7 +181,7 @@ COLUMNS = [
     Column("µs a call", "cpu_us_per_call", 1, "spread"),
     Column("µs a call alone", "cpu_us_per_call_alone", 1, "spread"),
     Column("µs a keep-alive", "cpu_us_per_keep_alive", 1),
-    Column("cores for them", "cores_for_keep_alives", 4),
+    Column("cores for keep-alives", "cores_for_keep_alives", 4),
     Column("p99 ms", "setup_p99_ms", 2),
     Column("p99 ms alone", "setup_p99_ms_alone", 2),
     Column("bytes each", "bytes_per_connection", 0, "spread"),

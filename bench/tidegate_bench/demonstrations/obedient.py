@@ -122,7 +122,7 @@ class Show(Demonstration):
             self.expect(
                 worse == 0,
                 f"{where}: the obedient sender sets up fewer calls than the stranger in {worse} of {len(mine)} runs, "
-                f"at least {least} times as many",
+                f"and in each run at least {least} times as many",
             )
             both = min(row["both"] / bound(row["load"], REJECT / MESSAGES) for row in mine)
             self.expect(both >= BOTH_MIN, f"{where}: both set up at least {both:.3f} of the bound")

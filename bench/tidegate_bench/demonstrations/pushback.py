@@ -2,16 +2,16 @@
 
 The topology of paper 002 runs as real processes on loopback. Three callers, each with a Tidegate of its own that is as
 fast as the machine, send to one Tidegate whose processor is emulated (72 calls/s, a rejection costs a sixth of a
-message), in front of an answerer. The receiver tells its senders by RFC 7339 how much they may send: with the law
-`tide` by the algorithms `rate` and `loss`, and with the laws of paper 002 by `loss`, `rate-abs` by `rate` too. Then the
-receiver controls its load alone, with `tide`. Then there is no control. Goodput is the number of calls that are set up
-within 500 ms, as a part of 72 a second. Each run counts the calls of 14 s. With `tide`, 99 % of the calls must also be
-ended by a BYE, because senders may hold back BYEs. The table also shows the bound of any control at the receiver alone,
-and the goodput of the closed loop of three senders that tests of `control` simulate, where a rejection costs less. Two
-runs take place at once (`--jobs`), because the processors are emulated. Three rounds take 25 minutes. `--quick` runs
-some of the variants in a minute for each seed. `--variants`, `--loads` and `--seconds` select others. The smaller the
-server, the fewer calls fit into the queue of `tide`, and the more often it is empty at 1.4 times the capacity.
-`--capacity 288` shows this with a larger server.
+message), in front of an answerer. The receiver tells its senders by RFC 7339 how much they may send. With the law
+`tide` it uses the algorithms `rate` and `loss`. With the laws of paper 002 it uses `loss`, and with `rate-abs` also
+`rate`. Then the receiver controls its load alone, with `tide`. Then there is no control. Goodput is the number of calls
+that are set up within 500 ms, as a part of 72 a second. Each run counts the calls of 14 s. With `tide`, 99 % of the
+calls must also be ended by a BYE, because senders may hold back BYEs. The table also shows the bound of any control at
+the receiver alone, and the goodput that tests of the crate `control` simulate for three senders in a closed loop, in
+which a rejection costs less. Two runs take place at once (`--jobs`), because the processors are emulated. Three rounds
+take 25 minutes. `--quick` runs some of the variants in a minute for each seed. `--variants`, `--loads` and `--seconds`
+select others. The smaller the server, the fewer calls fit into the queue of `tide`, and the more often it is empty at
+1.4 times the capacity. `--capacity 288` shows this with a larger server.
 """
 
 import argparse
@@ -46,10 +46,10 @@ FULL = 0.99
 # The least part of the calls with feedback and `tide` whose BYE must be answered. A sender that holds BYEs back leaves
 # the receiver more time for new calls, so that the goodput seems higher than the capacity.
 ENDED_MIN = 0.99
-# At the capacity and below it the calls come by chance, the same calls with every variant. The mean goodput with
-# feedback and `tide` may be this much below that of `none`. In the simulated closed loop it is .02.
+# At the capacity and below it, chance decides when calls come, but every variant gets the same calls. The mean goodput
+# with feedback and `tide` may be this much below that of `none`. In the simulated closed loop it is .02.
 EVEN_MAX = 0.02
-# From this load on one server alone loses more than with feedback.
+# From this load on, a receiver that controls its load alone must have less goodput than one with feedback.
 HEAVY = 4.0
 
 

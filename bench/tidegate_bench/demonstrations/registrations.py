@@ -59,8 +59,8 @@ CONTROLS = {"queue only": Variant("none").tables(), "default": ""}
 PAPER_LIMITS = {"udp": 5_300, "each": 2_900, "opening": 3_300, "persistent": 4_100}
 # The largest additional response time of the SIP server at 2,500/s, compared with the echo server.
 PAPER_OVER_ECHO_MS = 1.2
-# The share of the processor that the SIP server uses more than the echo server at 2,500/s, and the memory in MB that it
-# uses at most at its limit.
+# The additional share of the processor that the SIP server uses at 2,500/s, compared with the echo server, and the most
+# memory in MB that it uses at its limit.
 PAPER_CPU_OVER_ECHO = 0.18
 PAPER_MEMORY_MB = 200
 # The time in ms for opening a connection there, at the SIP server and at the echo server.
@@ -275,8 +275,8 @@ class Show(Demonstration):
         return limits, trials
 
     def _queue(self, limits: dict[tuple[str, str], list[float]]) -> list[QueueTrial]:
-        """Measures the goodput with several limits on the queues. `limits` are the rates that are carried, of the
-        rounds that have been measured.
+        """Measures the goodput with several limits on the queues. `limits` has the rates that were carried in the
+        rounds measured so far.
         """
         trials = []
         modes = [mode for mode in self.options.modes if mode in QUEUE_MODES and "tidegate" in self.options.elements]

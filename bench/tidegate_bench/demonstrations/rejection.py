@@ -141,7 +141,7 @@ def explain(record: Record, rate: int, profile: str) -> None:
             told = subprocess.run(report, capture_output=True, text=True, check=False).stdout
             (record.directory / file).write_text(told)
             lines = [line.rstrip() for line in told.splitlines() if line.strip()]
-            print("\n".join(["", f"where r goes, by {keys}:", *lines[:SYMBOLS]]), flush=True)
+            print("\n".join(["", f"where the time r is spent, by {keys}:", *lines[:SYMBOLS]]), flush=True)
 
 
 class Show(Demonstration):

@@ -4,11 +4,11 @@ A delivery is one message at one node. The real proxy runs with its transactions
 and links of 1 ms that lose one packet in a thousand, on one thread. The calls come at 10 to 10,000 calls/s through one
 proxy, and at 1,000 calls/s among up to 100 nodes. A third of these are callers, a third are proxies, and every proxy
 sends to all remaining nodes. Each set-up runs without a tap, and with one that hashes every packet. Then instructions
-are counted to show which part the time is spent in.
+are counted to show in which part the time is spent.
 
 300,000 is the target for four nodes at up to 1,000 calls/s. With a higher load or a larger network more state is alive
-at a time, and soon more than fits in a cache. So a given part of the speed must be left at a thousand times the load,
-and at 25 times the nodes. If that is below the target, the table says so.
+at a time, and soon more than fits in a cache. So only half of the speed must be left at a thousand times the load, and
+at 25 times the nodes. If that is below the target, the table says so.
 
 The conditions are on the fastest of five rounds. A round always does the same work on one thread, and time that it
 waits for a processor does not count. On a shared machine, other programs can make a round slower by their use of

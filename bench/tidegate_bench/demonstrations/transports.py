@@ -263,7 +263,7 @@ class Show(CurveDemonstration):
     def compare(self, told: str, found: list[Trial], udp: list[Trial]) -> None:
         """Expects nearly the same part of the bound as over UDP, if the bound is above `BOUND_MIN`."""
         if median(found, "bound") <= BOUND_MIN:
-            print(f"        {told} could only read INVITEs if a call took as long as at the peak")
+            print(f"        {told} is not compared: its bound is at most {BOUND_MIN:g} of the peak")
             return
         part = median(found, "of_bound")
         if udp:
