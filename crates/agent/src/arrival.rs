@@ -63,8 +63,9 @@ pub struct Load {
     pub calls: u32,
     /// Time after the start at which the last call may begin.
     pub duration: Duration,
-    /// The part of a larger load that this load is, if several callers divide the larger load. The
-    /// calls of all parts together come at the times of the larger load. Default: the whole load.
+    /// The number of this part and of all parts, if several callers divide a larger load. The calls
+    /// of all parts together come at the times of the larger load. Default: this load is not a
+    /// part.
     pub share: Share,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Each call is INVITE → 2xx → ACK → hold → BYE. Many calls run at once, and start at times that
 //! are drawn in advance. The branch of each request contains a [`Mark`], which leads a response to
-//! its call. A final response to the INVITE of an ended call is acknowledged too, from the mark
-//! alone.
+//! its call. From the mark alone, the caller also acknowledges a final response that comes after
+//! the end of its call.
 
 mod call;
 mod config;

@@ -41,8 +41,8 @@ impl Delays {
         self.0.len()
     }
 
-    /// Returns the quantile `q` (0 to 1): a fraction `q` of all durations is not longer. Returns
-    /// zero if the set is empty.
+    /// Returns the quantile `q` (0 to 1): at least the fraction `q` of all durations is not longer
+    /// than it. Returns zero if the set is empty.
     pub fn quantile(&self, q: f64) -> Duration {
         if self.0.is_empty() {
             return Duration::ZERO;

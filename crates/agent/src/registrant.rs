@@ -286,8 +286,8 @@ fn branch(mark: &Mark) -> [u8; COOKIE.len() + 1 + MARK] {
     text
 }
 
-/// Returns the text of the [`Mark`] in a branch parameter of ours, or `None` if the branch does not
-/// have the form of our branches.
+/// Returns the text of the [`Mark`] in a branch parameter of a registrant, or `None` if the branch
+/// does not have the form of such a parameter.
 fn mark_of(branch: &[u8]) -> Option<&[u8]> {
     branch.strip_prefix(COOKIE)?.strip_prefix(&[LETTER])
 }

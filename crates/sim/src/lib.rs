@@ -3,7 +3,8 @@
 //! A [`Network`] drives the same cores as real sockets, by the same contract and with real bytes.
 //! All random numbers come from one seed. Packets travel over a [`Link`], and time jumps from one
 //! event to the next. Events have a total order: by time, and then by the order in which they were
-//! entered. So a seed always gives the same run. A [`Trace`] that taps the network proves it.
+//! entered. So a seed always gives the same run. A [`Trace`], a hash over all packets, shows
+//! whether two runs were the same.
 //!
 //! Messages on a stream travel in order, as segments over the same links ([`StreamSettings`]). The
 //! network cuts the stream into messages, and opens and closes connections at the request of cores.

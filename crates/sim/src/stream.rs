@@ -230,8 +230,8 @@ impl Pipe {
         std::mem::replace(&mut self.reported, self.read) < self.read
     }
 
-    /// Returns whether the receiver has read bytes for which no acknowledgement is on its way to
-    /// the sender or has arrived.
+    /// Returns whether the receiver has read bytes that are not acknowledged yet, not even by an
+    /// acknowledgement in flight.
     pub(crate) fn lacks_ack(&self) -> bool {
         self.acks.back().map_or(self.acked, |ack| ack.1) < self.read
     }

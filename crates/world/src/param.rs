@@ -154,7 +154,7 @@ impl<K: Kind> Entry<K> {
     }
 }
 
-/// Two entries are equal only if they are the same entry.
+/// An entry equals only itself: entries are compared by their address.
 impl<K: Kind> PartialEq for Entry<K> {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)

@@ -244,8 +244,8 @@ impl Shedding {
             && !(Self::is_emergency(bytes) && self.spares_emergency(transport, source))
     }
 
-    /// Returns whether the share and the marks do not apply to calls from `source` to an [emergency
-    /// service](Self::EMERGENCY).
+    /// Returns whether calls from `source` to an [emergency service](Self::EMERGENCY) are exempt
+    /// from the share and the marks.
     fn spares_emergency(&self, transport: Transport, source: IpAddr) -> bool {
         transport != Transport::Udp || !contain(self.unspared(), source)
     }

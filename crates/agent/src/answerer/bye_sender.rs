@@ -113,8 +113,8 @@ impl ByeSender {
     }
 }
 
-/// Returns `branch` without its magic cookie `z9hG4bK`, or `None` if it has none. In a branch of
-/// ours, the text after the cookie is that of a [`Mark`].
+/// Returns the text after the magic cookie `z9hG4bK` in a branch, or `None` if the branch does not
+/// begin with the cookie. In the BYE of an answerer, this is the text of a [`Mark`].
 pub(crate) fn mark_of(branch: &[u8]) -> Option<&[u8]> {
     branch.strip_prefix(COOKIE)
 }

@@ -33,8 +33,8 @@ pub(crate) enum Phase {
     /// We have sent a BYE. Contains its client transaction, the BYE, and the reason for the end of
     /// the call.
     Leaving(OtherClient, PendingBye, Ending),
-    /// The call has ended. Contains the time at which the call is forgotten, and the BYE of the
-    /// caller that ended the call, if there was one.
+    /// The call has ended. Contains the time at which the call is forgotten, and the BYE by which
+    /// the caller ended the call, if there was one.
     Over(Timestamp, Option<Ended>),
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Call {
     /// Time until which a retransmitted CANCEL gets the same answer. It is `None` until a CANCEL,
     /// or a BYE for the ringing call, has arrived.
     pub cancelled: Option<Timestamp>,
-    /// The BYE of the caller that ended the call before it was answered, or `None` if there was
+    /// The BYE by which the caller ended the call before it was answered, or `None` if there was
     /// none.
     pub early_bye: Option<Ended>,
     pub phase: Phase,
@@ -87,7 +87,7 @@ pub(crate) enum Action {
     Wait,
     /// Send the provisional response that is due.
     Ring,
-    /// Send the final response.
+    /// Send the final response. If the call is to get none, forget the call.
     Decide(Box<Ringing>),
     /// Retransmit the final response or our BYE.
     Again,
@@ -206,8 +206,8 @@ impl Call {
         }
     }
 
-    /// Returns the message of ours that waits for an ACK or a response, and the flow for its
-    /// retransmissions. Returns `None` if no message waits.
+    /// Returns the sent message that waits for an ACK or a response, and the flow for its
+    /// retransmissions. Returns `None` if there is no such message.
     pub fn repeated(&self) -> Option<(Flow, &[u8])> {
         match &self.phase {
             Phase::Answered(.., answer) => Some((self.flow, answer.response())),
@@ -319,8 +319,8 @@ impl Call {
         ended
     }
 
-    /// Marks the call as ended by `bye`, if there is one. The call is kept for 64·T1 to recognise
-    /// retransmissions.
+    /// Marks the call as ended. `bye` is the BYE of the caller that ended it, if there was one. The
+    /// call is kept for 64·T1 to recognise retransmissions.
     pub fn finish(&mut self, now: Timestamp, timing: &Timing, bye: Option<Ended>) {
         self.phase = Phase::Over(now + timing.patience(), bye);
     }

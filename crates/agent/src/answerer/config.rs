@@ -31,7 +31,7 @@ pub struct AnswererConfig {
     pub mix: Mix,
     /// Statuses of the provisional responses to a ringing call, 101..=199. The first is sent at
     /// once. The others follow at equal intervals of at most one minute until the final response.
-    /// While the call still rings, the last status is repeated every minute. Default: 180.
+    /// If the call rings for longer, the last response is repeated every minute. Default: 180.
     pub provisionals: Vec<u16>,
     /// True if the answerer sends a 100 before all other responses to a call, like a stateful proxy
     /// and like the callee of paper 002 §4.2 (seven messages a call). A call that is ignored, or

@@ -12,7 +12,7 @@ pub enum Behaviour {
     #[default]
     Answer,
     /// Rejects the call with this final status, 300..=699. A status of 500..=599 is sent at once,
-    /// without ringing, as by a failing server.
+    /// without ringing, like the response of a failing server.
     Reject(u16),
     /// Rings until the caller hangs up.
     Ring,

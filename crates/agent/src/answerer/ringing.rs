@@ -32,7 +32,7 @@ pub(crate) struct Ringing {
     step: Duration,
     /// Time of the next provisional response, whether it is new or repeated.
     next: Timestamp,
-    /// Time at which the ringing ends with a final response.
+    /// Time at which the ringing ends. If the behaviour has a final response, it is sent then.
     end: Timestamp,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum ProvisionalSent {
 pub(crate) enum RingingAction {
     /// Send the provisional response that [`said`](Ringing::said) returns.
     Provisional,
-    /// Send the final response, because the ringing time is over.
+    /// End the ringing, because its time is over. If the behaviour has a final response, send it.
     Enough,
 }
 

@@ -19,8 +19,8 @@ const NEWTON_MAX: usize = 64;
 /// The expected number of calls as a function of time (Λ), for one profile at one rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
-    /// The pieces of the curve in order of time. The first begins at time 0, each begins at the end
-    /// of the previous one, and the last has no end.
+    /// The pieces of the curve in order of time. The first begins at time 0, each later one begins
+    /// at the end of the previous one, and the last has no end.
     pieces: Vec<Piece>,
 }
 

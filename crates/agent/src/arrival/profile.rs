@@ -180,7 +180,7 @@ impl fmt::Display for Profile {
 /// An error in a [`Profile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileError {
-    /// The text does not have the form in the string.
+    /// The text does not have the expected form, which the string states.
     Form(&'static str),
     /// A time is not a number of seconds of at least 0.
     Time,

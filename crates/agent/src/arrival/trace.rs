@@ -84,12 +84,12 @@ pub enum TraceError {
     Empty,
     /// The trace has more than 10,000,000 calls.
     TooLong,
-    /// A line, counted from 1, is not a number of seconds of at least 0.
+    /// A line is not a number of seconds of at least 0. Lines are counted from 1.
     Moment {
         /// Line number.
         line: usize,
     },
-    /// The time in a line, counted from 1, is earlier than the time in the line before.
+    /// The time in a line is earlier than the time before it. Lines are counted from 1.
     Order {
         /// Line number.
         line: usize,

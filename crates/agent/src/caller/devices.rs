@@ -38,8 +38,8 @@ Content-Length: 0
 
 ";
 
-/// Bit of the element number with which identifiers of devices are generated. It makes them differ
-/// from those of calls.
+/// A bit that is set in the element number for the identifiers of devices, so that they differ from
+/// those of calls.
 const ELEMENT: u32 = 1 << 31;
 
 /// The registration of one device.

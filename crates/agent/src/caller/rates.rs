@@ -108,8 +108,9 @@ impl fmt::Display for TooSlow {
     }
 }
 
-/// Returns the rate, per second, of `count` of `due` calls or registrations, the last of which was
-/// due at the end of `span`. Returns 0 if fewer than two were due.
+/// Returns how many calls or registrations there were a second, if `count` of them were counted. Of
+/// the `due` ones that should have come, the last was due at the end of `span`. Returns 0 if fewer
+/// than two were due.
 pub(crate) fn rate_to_last(count: u64, due: u64, span: Duration) -> f64 {
     rate(count as f64 * due.saturating_sub(1) as f64 / due.max(1) as f64, span)
 }

@@ -43,8 +43,8 @@ pub struct CallerReport {
     pub usage: Usage,
     /// CPU time per started call, in µs.
     pub cpu_us_per_call: f64,
-    /// The reason why the load generator was too slow to offer the load, or `None` if it was fast
-    /// enough.
+    /// The rates and the lateness of a load generator that was too slow to offer the load, or
+    /// `None` if it was fast enough.
     pub too_slow: Option<TooSlow>,
     /// True if the load generator itself lost messages. Then failures and delays may not be caused
     /// by the server.

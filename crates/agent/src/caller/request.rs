@@ -126,8 +126,8 @@ impl Branch {
         text
     }
 
-    /// Splits a branch parameter of ours into its kind and the text of its [`Mark`]. Returns `None`
-    /// if the branch does not have the form of our branches.
+    /// Splits a branch parameter of a caller into its kind and the text of its [`Mark`]. Returns
+    /// `None` if the branch does not have the form of such a parameter.
     pub fn split(branch: &[u8]) -> Option<(Self, &[u8])> {
         let (&letter, mark) = branch.strip_prefix(COOKIE)?.split_first()?;
         let kind = Self::ALL.into_iter().find(|kind| kind.letter() == letter)?;

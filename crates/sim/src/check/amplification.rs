@@ -1,12 +1,12 @@
 //! `amplification`: an unverified source gets little more than it sends.
 //!
 //! Over UDP the source of a request may be forged, so the packets that a proxy sends to an address
-//! may go to a victim. Nevertheless each request may be answered with each provisional status once,
-//! the final response, and one retransmission of it. All other responses, such as further
-//! retransmissions and responses of other branches of a fork, are limited: an address gets at most
-//! [`FACTOR`] times the bytes that came from it, as in QUIC (RFC 9000 §8: "three times the amount
-//! of data"). The limit ends when a sender at the address has shown that it receives messages, by a
-//! request with a To-tag that was sent there.
+//! may go to a victim. Nevertheless a proxy may answer each request with each provisional status
+//! once, with the final response, and with one retransmission of the final response. All other
+//! responses, such as further retransmissions and responses of other branches of a fork, are
+//! limited: an address gets at most [`FACTOR`] times the bytes that came from it, as in QUIC (RFC
+//! 9000 §8: "three times the amount of data"). The limit ends when a request with a To-tag that was
+//! sent to the address comes from there: then its sender has shown that it receives messages.
 //!
 //! Only responses are counted. Requests of back ends are not counted, because a caller whose ACK
 //! takes another path needs them. An example is the BYE, with its retransmissions, by which an

@@ -59,8 +59,8 @@ const OUT_MAX: Duration = Duration::from_secs(4);
 /// The lowest allowed learned rate, as a share of the highest rate at which the back end answered.
 const RATE_LEAST: f64 = 0.5;
 
-/// The shortest time over which a rate is computed, because several answers at the same time are
-/// not a rate.
+/// The shortest time over which a rate is computed, because a few answers at nearly the same time
+/// would give much too high a rate.
 const RATE_SPAN: Duration = Duration::from_secs(1);
 
 /// The recent behaviour of a back end towards one proxy.

@@ -20,8 +20,8 @@ pub struct Front {
     pub idle_max: Duration,
     /// True if the proxy handles each packet immediately and knows the addresses of its back ends.
     pub at_once: bool,
-    /// True if the packets show the checker [`exclusion`](super::exclusion) all evidence against a
-    /// back end. They do not show a refused connection.
+    /// True if the checker [`exclusion`](super::exclusion) sees all evidence against a back end in
+    /// the packets. They do not show, for example, a refused connection.
     pub sees_evidence: bool,
     /// Time without a response after which the proxy may suspect a back end.
     pub silent_after: Duration,

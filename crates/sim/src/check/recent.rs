@@ -13,8 +13,8 @@ const KEEP: Duration = Duration::from_secs(600);
 /// created. Both generations together have at most twice as many entries.
 const LEN_MAX: usize = 1 << 20;
 
-/// A bounded map that forgets entries that are not used. It has two generations: an entry that is
-/// not used for a whole generation, which lasts [`KEEP`], is dropped.
+/// A bounded map that forgets entries that are not used. It has two generations, each of which
+/// lasts for [`KEEP`]. An entry that is not used for a whole generation is dropped.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     young: BTreeMap<K, V>,

@@ -90,7 +90,7 @@ impl Seen {
         })
     }
 
-    /// Returns the transaction to which the message belongs by its top Via.
+    /// Returns the identity of the message's transaction, which its top Via determines.
     pub(super) fn transaction(&self) -> Transaction {
         (self.node, self.vias[0], self.method as u32)
     }

@@ -49,8 +49,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Breaks a connection at both ends, after the bytes that the end `side` has already sent have
-    /// arrived.
+    /// Breaks a connection at both ends. The bytes that the end `side` has already sent still
+    /// arrive.
     pub(super) fn sever(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);

@@ -384,8 +384,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Gives a node an input, after the network has taken all outputs of the input that the node is
-    /// handling.
+    /// Schedules an input for a node at the current time. The node gets it after the network has
+    /// taken all outputs of the input that the node handles now.
     pub(super) fn give_soon(&mut self, node: NodeId, input: Input) {
         let life = self.nodes[node.index()].life;
         self.calendar.push(self.now, Event::Given { node, life, input });

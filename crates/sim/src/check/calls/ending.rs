@@ -35,7 +35,8 @@ enum State {
     Inviting(Option<Timestamp>),
     /// The CANCEL was sent at this time.
     Cancelling(Timestamp),
-    /// The call is set up. If the 2xx was the first response to the INVITE, it came at this time.
+    /// The call is set up. Contains the time at which the 2xx came, if it was the first response to
+    /// the INVITE.
     Held(Option<Timestamp>),
     /// The BYE was sent at this time, with this hash of its branch.
     Leaving(Timestamp, u64),
@@ -70,7 +71,7 @@ impl Call {
     }
 
     /// Handles a packet that the caller sends. Returns whether the packet is a BYE that is sent at
-    /// the same time at which the 2xx came. Such a BYE shows that the caller had lost patience
+    /// the very moment at which the 2xx came. Such a BYE shows that the caller had lost patience
     /// before the 2xx, so that the call was not set up.
     ///
     /// Without a provisional response, a caller that loses patience may not send a CANCEL (RFC 3261
