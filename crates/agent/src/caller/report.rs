@@ -64,7 +64,7 @@ impl CallerReport {
             measured_goodput_cps: stats.measured_goodput_cps(config.warm_up, config.measured_until),
             warm_up_s: config.warm_up.as_secs_f64(),
             measured_until_s: (config.measured_until < Duration::MAX)
-                .then(|| config.measured_until.as_secs_f64()),
+                .then_some(config.measured_until.as_secs_f64()),
             deadline_s: config.deadline.as_secs_f64(),
             seed,
             cpu_us_per_call: usage.cpu_s * 1e6 / stats.begun.max(1) as f64,
