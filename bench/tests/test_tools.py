@@ -117,6 +117,18 @@ let raw = r#"a raw "string" of words"#; fail("not one word \\"but\\" five");
         texts = [(line, text) for line, _, text in language_sample.literals(source)]
         self.assertEqual(texts, [(3, 'not one word \\"but\\" five')])
 
+    def test_message_that_only_a_bug_or_a_test_shows_is_left_out(self) -> None:
+        source = """\
+assert!(
+    matches!(load, Load { rate: (1), .. }) && name != "a (b;",
+    "the load has a rate"
+);
+let text = found.expect("a text was found");
+match text { 1 => panic!("no number can be one"), _ => fail("this number is wrong") }
+"""
+        texts = [(line, text) for line, _, text in language_sample.literals(source)]
+        self.assertEqual(texts, [(6, "this number is wrong")])
+
     def test_comment_is_shown_with_the_item_it_describes(self) -> None:
         self.replace("tidegate_bench.tools.language_sample.ROOT", self.folder)
         file = self.folder / "crates/io/src/send.rs"
