@@ -34,10 +34,10 @@ use tidegate_world::Timestamp;
 
 use crate::ewma::Ewma;
 
-/// The parameters for estimating whole sessions.
+/// The parameters of the estimates of the rate, length and cost of sessions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimation {
-    /// The event that counts as a session.
+    /// The event by which sessions are counted.
     pub check: SessionCheck,
     /// Class of the message that ends a session, or `None` if no class does.
     pub end: Option<u8>,
@@ -51,7 +51,7 @@ pub struct Estimation {
     pub rate_min_cps: f64,
 }
 
-/// The event that counts as a session.
+/// The event by which sessions are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionCheck {
     /// The start of the session.

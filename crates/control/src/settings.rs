@@ -44,7 +44,7 @@ pub struct Settings {
     pub sticky: bool,
     /// Maximum number of decisions that are remembered from each period of 32 s.
     pub memory_max: usize,
-    /// The parameters for estimating whole sessions.
+    /// The parameters of the estimates of the rate, length and cost of sessions.
     pub sessions: Estimation,
     /// Fair shares and limits for the sources of new work.
     pub sources: SourceSettings,

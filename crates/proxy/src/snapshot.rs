@@ -98,8 +98,9 @@ impl Snapshot {
         }
     }
 
-    /// Replaces pools and rules. `places` contains the index of each configured pool in `pools`, in
-    /// the order of the configuration.
+    /// Replaces pools and rules. `pools` also contains removed pools, which keep their slots.
+    /// `places` contains the indexes in `pools` of the pools of the configuration, in the order of
+    /// the configuration.
     pub(crate) fn set_pools(
         &mut self,
         now: Timestamp,
@@ -314,8 +315,8 @@ impl Snapshot {
 }
 
 /// Returns, for each back end of each pool, the reference to the same back end in the first pool
-/// that contains it. `places` contains the indexes of the configured pools, in the order of the
-/// configuration. All other pools come after them.
+/// that contains it. The pools of the configuration come first. `places` contains their indexes in
+/// `pools`, in the order of the configuration. Removed pools come after them.
 fn firsts(pools: &[PoolSettings], places: &[u16]) -> Vec<Box<[BackendRef]>> {
     let mut firsts: HashMap<*const Backend, BackendRef> = HashMap::new();
     for pool in places.iter().copied().chain(0..pools.len() as u16) {

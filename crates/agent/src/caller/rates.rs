@@ -85,7 +85,8 @@ pub struct TooSlow {
     pub intended_cps: f64,
     /// Rate in calls/s at which calls started.
     pub begun_cps: f64,
-    /// Calls not started because too many calls were open or held back.
+    /// Calls not started, because too many calls were open, or because too many calls already
+    /// waited for another call to end.
     pub not_begun: u64,
 }
 
@@ -103,7 +104,9 @@ impl fmt::Display for TooSlow {
         )?;
         match self.not_begun {
             0 => Ok(()),
-            missing => write!(f, "; {missing} calls did not begin, because too many were open"),
+            missing => {
+                write!(f, "; {missing} calls did not begin, because too many were open or waiting")
+            }
         }
     }
 }
@@ -178,6 +181,7 @@ mod tests {
         assert!((begun_cps - 2.475).abs() < 0.001, "{begun_cps}");
         let text = stats.too_slow().expect("most calls did not begin").to_string();
         assert!(text.starts_with("too slow: began 2.5 instead of 10.0 calls/s"), "{text}");
-        assert!(text.ends_with("; 76 calls did not begin, because too many were open"), "{text}");
+        let end = "; 76 calls did not begin, because too many were open or waiting";
+        assert!(text.ends_with(end), "{text}");
     }
 }

@@ -116,7 +116,7 @@ impl fmt::Display for CallerReport {
             ),
         )?;
         if *not_begun > 0 {
-            row(f, "not begun", format_args!("{not_begun} calls: too many were open"))?;
+            row(f, "not begun", format_args!("{not_begun} calls: too many were open or waiting"))?;
         }
         if *held_back > 0 {
             row(f, "held back", format_args!("{held_back} calls, {expired} of them never begun"))?;

@@ -119,7 +119,8 @@ impl Caller {
         self.action(now, self.namer.mark(id), Action::Send(Method::Invite));
     }
 
-    /// Records a call that was not started because too many calls were open or held back.
+    /// Records a call that was not started, because too many calls were open, or because too many
+    /// calls already waited for another call to end.
     fn record_not_begun(&mut self, intended: Timestamp) {
         self.stats.not_begun += 1;
         self.stats.measured.not_begun += u64::from(self.is_measured(intended));

@@ -137,8 +137,9 @@ impl Repeated {
 pub struct Measured {
     /// Calls that were due.
     pub offered: u64,
-    /// Calls not started because too many calls were open
-    /// ([`open_max`](crate::CallerConfig::open_max)) or held back.
+    /// Calls not started, because [`open_max`](crate::CallerConfig::open_max) calls were open, or
+    /// because too many calls already waited for another call to end
+    /// ([`open_limit`](crate::CallerConfig::open_limit)).
     pub not_begun: u64,
     /// Calls answered with 2xx before the caller gave up.
     pub set_up: u64,
@@ -194,8 +195,9 @@ pub struct CallerStats {
     pub offered: u64,
     /// Calls whose INVITE was sent.
     pub begun: u64,
-    /// Calls not started because too many calls were open
-    /// ([`open_max`](crate::CallerConfig::open_max)) or held back.
+    /// Calls not started, because [`open_max`](crate::CallerConfig::open_max) calls were open, or
+    /// because too many calls already waited for another call to end
+    /// ([`open_limit`](crate::CallerConfig::open_limit)).
     pub not_begun: u64,
     /// Calls that were held back ([`open_limit`](crate::CallerConfig::open_limit)) until the end of
     /// the load and never started.

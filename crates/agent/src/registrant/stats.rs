@@ -51,13 +51,11 @@ pub struct RegistrantStats {
     pub failed: Failures,
     /// REGISTERs retransmitted by timer E.
     pub repeated: u64,
-    /// The shortest time for which the registrar granted a registration, in seconds, or `None` if
-    /// it granted none.
+    /// The shortest expiry that the registrar granted, in seconds, or `None` if no 2xx stated one.
     pub granted_s_min: Option<u32>,
-    /// The longest time for which the registrar granted a registration, in seconds, or `None` if it
-    /// granted none.
+    /// The longest expiry that the registrar granted, in seconds, or `None` if no 2xx stated one.
     pub granted_s_max: Option<u32>,
-    /// Registrations whose 2xx does not state for how long they are valid.
+    /// Registrations answered with a 2xx that does not state the expiry of the binding.
     pub granted_unknown: u64,
     /// Delays from the intended time of a registration to the arrival of the 2xx.
     pub delay: Delays,
@@ -69,9 +67,9 @@ pub struct RegistrantStats {
     pub pings: u64,
     /// Connections that ended, or could not be opened, although we had not closed them.
     pub connections_ended: u64,
-    /// Messages that belong to none of our registrations.
+    /// Messages that are not responses to a REGISTER of this registrant.
     pub unexpected: u64,
-    /// Responses to registrations that have ended.
+    /// Responses to a REGISTER that had already got its final response, or had failed.
     pub late: u64,
     /// Packets that are not SIP.
     pub malformed: u64,
@@ -112,7 +110,7 @@ impl RegistrantStats {
         }
     }
 
-    /// Records that the registrar has granted a registration for this number of seconds.
+    /// Records that a 2xx of the registrar grants this expiry, in seconds.
     pub(crate) fn granted(&mut self, seconds: u32) {
         let least = self.granted_s_min.map_or(seconds, |least| least.min(seconds));
         let most = self.granted_s_max.map_or(seconds, |most| most.max(seconds));

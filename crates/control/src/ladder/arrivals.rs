@@ -7,8 +7,8 @@ const FORGET_S: f64 = 1.0;
 /// of a Poisson process.
 const DEVIATION: f64 = 4.0;
 
-/// Minimum deviation that suggests a new load, as a part of the expected number of packets. If the
-/// server reads too slowly for some periods, it counts too few packets, and then too many.
+/// Minimum deviation that suggests a new load, as a fraction of the expected number of packets. If
+/// the server reads too slowly for some periods, it counts too few packets, and then too many.
 const DEVIATION_MIN: f64 = 0.5;
 
 /// Number of consecutive deviations in the same direction that prove a new load. A single deviation
@@ -24,8 +24,8 @@ const KEPT: f64 = 0.25;
 pub(super) struct Arrivals {
     /// Number of packets. Older packets count less.
     counted: f64,
-    /// Seconds of observation. Older seconds count less. Each second is multiplied by the part of
-    /// the marks whose packets were counted in it.
+    /// Seconds of observation. Older seconds count less. Each second is multiplied by the fraction
+    /// of all marks whose packets were counted in it.
     seconds: f64,
     /// Number of consecutive deviations in the same direction, and whether they are above the
     /// expected number.
@@ -33,9 +33,9 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Records that `count` first packets came in `seconds`. Only packets whose marks are in the
-    /// part `part` of all marks, 0 to 1, were counted. `all` is the number of packets of all marks,
-    /// including retransmissions.
+    /// Records that `count` first packets came in `seconds`. `part` is the fraction of all marks
+    /// whose packets were counted, 0 to 1. `all` is the number of packets of all marks, including
+    /// retransmissions.
     pub(super) fn record(&mut self, count: f64, part: f64, all: f64, seconds: f64) {
         let far =
             |expected: f64| (DEVIATION * expected.max(1.0).sqrt()).max(DEVIATION_MIN * expected);

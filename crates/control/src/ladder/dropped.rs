@@ -9,8 +9,8 @@ use tidegate_world::Timestamp;
 /// T1 of RFC 3261 §17.1.1.1, an estimate of the round-trip time.
 const T1: Duration = Duration::from_millis(500);
 
-/// Ratio of the marks whose packets pass at a level to the marks whose packets pass at the next
-/// lower level.
+/// Number of the marks whose packets pass at a level, divided by this number at the next lower
+/// level.
 const STEP: f64 = 0.9;
 
 /// The highest level of dropping. At this level, packets with a thousandth of the marks pass, which
@@ -40,7 +40,7 @@ enum Band {
     Late { until: Timestamp },
 }
 
-/// The marks of a method whose packets are dropped now, and the marks whose packets were dropped
+/// The marks of the packets of one method that are dropped now, and of those that were dropped
 /// recently. At level `n`, the packets of a share `0.9^n` of the marks pass. The packets with the
 /// lowest marks are dropped.
 #[derive(Clone, Debug)]
@@ -122,7 +122,8 @@ impl Dropped {
     }
 }
 
-/// Returns the lowest level at which at most this part of the marks passes.
+/// Returns the lowest level at which the fraction of all marks whose packets pass is at most
+/// `passing`, 0 to 1.
 pub(super) fn level_for(passing: f64) -> usize {
     let level = (passing.clamp(0.0, 1.0).ln() / STEP.ln()).ceil();
     (level as usize).min(LEVELS)

@@ -14,12 +14,12 @@
 //! `λ` is the rate of first packets, without retransmissions. It includes all packets that the
 //! kernel cannot distinguish from new work. Each packet has a mark: a hash of its source address
 //! and its first bytes, which all copies of a request share. The packets with the lowest marks are
-//! dropped. A mark is *fresh* if its packets have not been dropped for a while.
-//! Packets with fresh marks are first packets. Their number divided by the part of the marks that
-//! is fresh is `λ`. A packet does not count if the ladder began to drop its mark while the packet
-//! waited in a buffer. `λ` is never set above the rate of all arrivals, because many copies of one
-//! packet say nothing about other marks. `λ` follows small changes within seconds, and a change to
-//! less than half or more than one and a half times the rate within three periods. For some periods
+//! dropped. A mark is *fresh* if its packets have not been dropped for a while. Packets with fresh
+//! marks are first packets. `λ` is their number a second, divided by the fraction of all marks that
+//! is fresh. A packet does not count if the ladder began to drop its mark while the packet waited
+//! in a buffer. `λ` is never set above the rate of all arrivals, because many copies of one packet
+//! say nothing about other marks. `λ` follows small changes within seconds, and a change to less
+//! than half or more than one and a half times the rate within three periods. For some periods
 //! after the share fell, late packets delay the reading of the fresh ones, so fewer fresh packets
 //! are counted. If `λ` followed their number at once, the share would fall further. The end of a
 //! flood shows in the number of all packets, read or dropped.
@@ -86,7 +86,8 @@ pub(super) struct Measurements {
     capacity: Capacity,
     /// Average seconds of processor time that a rejection takes, or `None` until it is measured.
     cost: Option<f64>,
-    /// The average part of the processor that rejecting takes, or `None` before the first period.
+    /// The average fraction of the processor time that rejecting takes, or `None` before the first
+    /// period.
     load: Option<f64>,
     /// Time in seconds by which rejecting has exceeded its budget, less the budget that was left
     /// unused since then.
@@ -197,16 +198,18 @@ impl Measurements {
         self.excess_s > EXCESS_MAX_S
     }
 
-    /// Returns, for each method, the part of the marks whose packets should pass, 0 to 1. `budget`
-    /// is the part of the processor time that rejecting may take.
+    /// Returns, for each method, the fraction of all marks (hashes of packets) whose packets should
+    /// pass, 0 to 1. The packets with all other marks are to be dropped. `budget` is the fraction
+    /// of the processor time that rejecting may take. A method of which something must be dropped
+    /// gets only what passes with the fraction [`AIM`] of the budget.
     pub(super) fn passing(&self, budget: f64) -> [f64; 2] {
         let (all, aimed) = (self.passing_within(budget), self.passing_within(AIM * budget));
         [0, 1].map(|method| if all[method] >= 1.0 { 1.0 } else { aimed[method] })
     }
 
-    /// Returns, for each method, the largest part of the marks whose callers can all get a
-    /// response. Rejections take at most the part `budget` of the processor time, and service takes
-    /// the rest.
+    /// Returns, for each method, the largest fraction of all marks (hashes of packets) for which
+    /// every caller can get a response, 0 to 1. Rejections take at most the fraction `budget` of
+    /// the processor time, and service takes the rest.
     fn passing_within(&self, budget: f64) -> [f64; 2] {
         let can_pass = self.can_pass(budget).min(self.ceiling);
         // Exempt packets must not use all the service and leave none to the other packets.
@@ -215,8 +218,8 @@ impl Measurements {
     }
 
     /// Returns the number of messages a second that can pass. This is the number that can be
-    /// rejected in the part `budget` of the processor time, plus the number that can be served in
-    /// the rest of the time.
+    /// rejected in the fraction `budget` of the processor time, plus the number that can be served
+    /// in the rest of the time.
     fn can_pass(&self, budget: f64) -> f64 {
         let rejectable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
         (1.0 - budget) * self.capacity.per_second() + rejectable

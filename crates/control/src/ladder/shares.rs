@@ -27,12 +27,12 @@ use tidegate_world::{DroppableMethod, Timestamp};
 
 use super::dropped::{Dropped, LATE_MAX, LATE_MAX_NON_INVITE, level_for};
 
-/// More messages are dropped only if the part of them that should pass is less than this factor
-/// times the part that passes now.
+/// More messages are dropped only if the fraction of them that should pass is less than this factor
+/// times the fraction that passes now.
 const RISE: f64 = 1.0 / 1.15;
 
-/// Fewer messages are dropped only if the part of them that should pass is more than this factor
-/// times the part that passes now.
+/// Fewer messages are dropped only if the fraction of them that should pass is more than this
+/// factor times the fraction that passes now.
 const FALL: f64 = 1.2;
 
 /// The share of the datagrams of each method that is dropped.
@@ -81,15 +81,16 @@ impl Shares {
         now.since(self.changed) > settles
     }
 
-    /// Forgets the late marks whose callers must have given up or been answered.
+    /// Forgets the late marks of packets whose callers must have given up or got a response by
+    /// `now`.
     pub(super) fn expire(&mut self, now: Timestamp) {
         self.dropped.iter_mut().for_each(|dropped| dropped.expire(now));
     }
 
-    /// Changes the shares, if the changes are large enough. `wanted` is the part of the marks of
-    /// each method that should pass. A share rises only if `may_rise` is true, and falls by at most
-    /// `falls_by` levels. If `falls_by` is `None`, no share falls. Returns whether a share has
-    /// risen.
+    /// Changes the shares, if the changes are large enough. `wanted` is, for each method, the
+    /// fraction of all marks whose packets should pass, 0 to 1. A share rises only if `may_rise` is
+    /// true, and falls by at most `falls_by` levels. If `falls_by` is `None`, no share falls.
+    /// Returns whether a share has risen.
     pub(super) fn adjust(
         &mut self,
         now: Timestamp,

@@ -34,20 +34,25 @@ static SETPOINT: Param =
 static INTERVAL: Param = Param::real("timer_interval", "s", 10.0, 0.01, 60.0)
     .doc("Time from one change of the rejected share to the next.");
 
-static K_I: Param = Param::real("k_i", "percent", -25.0, -1000.0, -0.01).doc("Integral gain.");
+static K_I: Param = Param::real("k_i", "percent", -25.0, -1000.0, -0.01).doc(
+    "Integral gain, which is negative: a load above the setpoint increases the rejected share.",
+);
 
-static K_P: Param = Param::real("k_p", "percent", 0.0, -1000.0, 0.0).doc("Proportional gain.");
+static K_P: Param =
+    Param::real("k_p", "percent", 0.0, -1000.0, 0.0).doc("Proportional gain, 0 or negative.");
 
-static K_D: Param = Param::real("k_d", "percent", 0.0, -1000.0, 0.0).doc("Differential gain.");
+static K_D: Param =
+    Param::real("k_d", "percent", 0.0, -1000.0, 0.0).doc("Differential gain, 0 or negative.");
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "kamailio-feedback",
-    summary: "rejects a share of new work, which integral control of the processor's load sets \
-              every ten seconds",
+    summary: "rejects a share of new work, which a controller of the processor's load changes at \
+              intervals",
     source: "Kamailio, ratelimit module (FEEDBACK)",
-    doc: "Every `timer_interval` the law computes e = `setpoint` − load. It rejects `k_p`·e + \
-          `k_i`·Σe + `k_d`·Δe percent of new work. The law needs minutes to respond to a change of \
-          the load.",
+    doc: "Every `timer_interval` the law computes e = `setpoint` − load, which is negative while \
+          the load is too high. It then rejects `k_p`·e + `k_i`·Σe + `k_d`·Δe percent of new work, \
+          from 0 to 100. The gains are 0 or negative, so a load above the setpoint increases the \
+          rejected share. The law needs minutes to respond to a change of the load.",
     params: &[&SETPOINT, &INTERVAL, &K_I, &K_P, &K_D],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -37,11 +37,11 @@ pub struct Scene {
     pub callees: Vec<SocketAddr>,
     /// Observed behaviours of callees, with the number of calls for each.
     pub behaviours: Vec<(Behaviour, usize)>,
-    /// Time after which the callees answer: the median of the observed times from the forwarded
-    /// INVITE to the 2xx, or 0 if no such time was observed.
-    pub ring: Duration,
-    /// True if the simulated callees send a 180. They do if at least half of the recorded calls
-    /// with a final response of a callee rang.
+    /// Median time from the forwarded INVITE to the 2xx of the callee, or `None` if no such time
+    /// was observed. With `None`, simulated callees answer without delay.
+    pub ring: Option<Duration>,
+    /// True if the simulated callees send a 180. They do if callees rang in at least half of the
+    /// recorded calls that they answered or rejected, or if there is no such call.
     pub rings: bool,
     /// Median time after which callers cancel a call, or `None` if it could not be estimated.
     pub patience: Option<Duration>,
@@ -85,10 +85,12 @@ impl Scene {
             let (_, from) = call.decided.filter(|(status, _)| *status < 300)?;
             Some(call.ended?.since(from))
         };
-        let ring = median(asked.iter().filter_map(ring)).unwrap_or_default();
+        let ring = median(asked.iter().filter_map(ring));
         (!crowds.is_empty()).then(|| Self {
             crowds,
-            behaviours: counted(asked.iter().filter_map(|call| behaviour(call, ring))),
+            behaviours: counted(
+                asked.iter().filter_map(|call| behaviour(call, ring.unwrap_or_default())),
+            ),
             ring,
             rings: 2 * rang >= asked.len(),
             patience: patience(&inward, end),
@@ -123,12 +125,11 @@ impl fmt::Display for Scene {
             writeln!(f, "  callers give up after {patience:.1} ms, the median observed")?;
         }
         let rings = if self.rings { "after a 180, " } else { "" };
-        writeln!(
-            f,
-            "  {} callees answer {rings}{:.1} ms after the INVITE, the median observed",
-            self.callees.len(),
-            ms(self.ring)
-        )?;
+        write!(f, "  {} callees answer {rings}", self.callees.len())?;
+        match self.ring {
+            Some(ring) => writeln!(f, "{:.1} ms after the INVITE, the median observed", ms(ring))?,
+            None => writeln!(f, "without delay, because no answer was observed")?,
+        }
         let total: usize = self.behaviours.iter().map(|(_, calls)| calls).sum();
         for (behaviour, calls) in &self.behaviours {
             let share = 100.0 * *calls as f64 / total as f64;
@@ -312,14 +313,17 @@ mod tests {
         assert_eq!(moments, [100, 200, 300, 400]);
         assert_eq!((crowd.address.to_string(), &*crowd.uri), (CALLER.to_owned(), "sip:b@h"));
         assert_eq!(crowd.target.to_string(), PROXY);
-        assert_eq!(scene.ring, Duration::from_millis(20), "of those that were answered");
+        assert_eq!(scene.ring, Some(Duration::from_millis(20)), "of those that were answered");
         assert_eq!(scene.hold, Some(Duration::from_millis(1000)));
         assert!(scene.rings);
         assert_eq!(scene.behaviours, [(Behaviour::Answer, 3), (Behaviour::Reject(486), 1)]);
         let mix = Mix::new(&[(Behaviour::Answer, 3.0), (Behaviour::Reject(486), 1.0)]).unwrap();
         assert_eq!(scene.mix(), mix);
         assert_eq!(scene.patience, None);
-        assert!(scene.to_string().contains("they reject 25.0 % of the calls with 486"), "{scene}");
+        let text = scene.to_string();
+        assert!(text.contains("they reject 25.0 % of the calls with 486"), "{text}");
+        let answers = "1 callees answer after a 180, 20.0 ms after the INVITE, the median observed";
+        assert!(text.contains(answers), "{text}");
         assert_eq!(scene.callees, [CALLEE.parse().unwrap()]);
     }
 
@@ -384,7 +388,9 @@ mod tests {
         ];
         let only = scene(&passing, 5000).unwrap();
         assert_eq!((only.crowds.len(), only.left_out), (1, 2));
-        assert_eq!((only.ring, only.hold), (Duration::ZERO, None));
+        assert_eq!((only.ring, only.hold), (None, None));
+        let answers = "1 callees answer after a 180, without delay, because no answer was observed";
+        assert!(only.to_string().contains(answers), "{only}");
         assert_eq!(only.mix(), Behaviour::Answer.into());
         assert!(scene(&passing, 0).is_none() && scene(&[], 0).is_none());
     }

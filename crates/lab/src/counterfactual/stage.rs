@@ -25,7 +25,7 @@ pub(super) fn run(scene: &Scene, config: &Config, head: &Head, end: Timestamp) -
     for &local in &scene.callees {
         let answerer = AnswererConfig {
             mix: scene.mix(),
-            ring: scene.ring.into(),
+            ring: scene.ring.unwrap_or_default().into(),
             provisionals: if scene.rings { vec![180] } else { Vec::new() },
             ..AnswererConfig::new(local)
         };

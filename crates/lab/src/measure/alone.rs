@@ -14,8 +14,8 @@ use super::{empty_ns, thread_ns};
 /// Time between the arrivals of two messages, as the server under test sees it: 50,000 messages/s.
 const STEP: Duration = Duration::from_micros(20);
 
-/// Number of batches without messages whose median CPU time is subtracted from the time of each
-/// batch.
+/// Number of batches without messages that are measured first. The median of their CPU times is
+/// subtracted from the CPU time of each later batch.
 const EMPTY: usize = 201;
 
 /// A server that is measured without sockets.

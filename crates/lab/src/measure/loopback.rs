@@ -27,8 +27,8 @@ const HOLD: &[u8] = b"\r\n\r\n";
 /// Time limit for a batch. If a batch takes longer, datagrams were lost or the server has ended.
 const BATCH_MAX: Duration = Duration::from_secs(5);
 
-/// Number of batches without messages whose median CPU time is subtracted from the time of each
-/// batch.
+/// Number of batches without messages that are measured first. The median of their CPU times is
+/// subtracted from the CPU time of each later batch.
 const EMPTY: usize = 21;
 
 /// A command to a server whose thread is held.

@@ -18,9 +18,9 @@
 //! - if no back end has responded, the back end that the policy selects, if the selection depends
 //!   on the request alone, and during a slow start also the back end that the policy would select
 //!   without slow start;
-//! - otherwise, or if the pool forks, up to [`COPIES_MAX`] back ends that may have the request, if
-//!   a previous process ended not long ago. The caller gets the 200 of the back end that has the
-//!   request, or the negative response when all have answered.
+//! - otherwise, or if the pool forks, up to [`COPIES_MAX`] back ends that may have received the
+//!   INVITE, if a previous process ended not long ago. The caller gets the 200 of the back end that
+//!   has received the INVITE, or the negative response when all have answered.
 //!
 //! An ACK goes only to a back end that sent a rejection. The reason is that an ACK is never
 //! answered, and that a proxy behind us would forward an unknown ACK. A rejection is repeated until
@@ -126,7 +126,7 @@ impl Default for Lost {
 
 type Targets = ArrayVec<(SocketAddr, BranchText), COPIES_MAX>;
 
-/// The addresses of back ends that may have a request.
+/// The addresses of back ends that may have received the INVITE of a CANCEL or an ACK.
 type BackendAddresses = ArrayVec<SocketAddr, COPIES_MAX>;
 
 /// The targets of a request for which no state is known.
@@ -302,10 +302,10 @@ fn may_be_of_another_shard(snapshot: &Snapshot, received: &Received, pool: u16) 
         && snapshot.transport(pool).is_reliable()
 }
 
-/// Returns the back ends of a pool that may have the INVITE of a CANCEL: those that the policy
-/// selects for the INVITE. If the pool forks, or the selection does not depend on the request
-/// alone, returns up to [`COPIES_MAX`] back ends of the pool. In this case, returns `None` if the
-/// previous process ended so long ago that this process would know the INVITE.
+/// Returns the back ends of a pool that may have received the INVITE of a CANCEL: those that the
+/// policy selects for the INVITE. If the pool forks, or the selection does not depend on the
+/// request alone, returns up to [`COPIES_MAX`] back ends of the pool. In this case, returns `None`
+/// if the previous process ended so long ago that this process would know the INVITE.
 fn lost_backend_refs(
     step: &mut Step<'_>,
     pool: u16,
@@ -316,7 +316,7 @@ fn lost_backend_refs(
     }
     let Step { now, snapshot, .. } = *step;
     process_before(now, snapshot)?;
-    // A back end that takes no new calls may still have the INVITE.
+    // A back end that takes no new calls may have received the INVITE earlier.
     let backends = step.routing.picker(pool).pool().backends().iter();
     let alive = backends.filter(|backend| backend.is_alive(now));
     let addresses = alive.filter_map(|backend| backend.address().map(canonical));
@@ -417,9 +417,9 @@ impl Lost {
         true
     }
 
-    /// Records which back end has, or does not know, an INVITE of the previous process, from a
-    /// response to the INVITE or to its CANCEL. Returns `false` if the response must not be
-    /// forwarded, because another back end may have the INVITE.
+    /// Records whether a back end has received an INVITE of the previous process, from a response
+    /// to the INVITE or to its CANCEL. Returns `false` if the response must not be forwarded,
+    /// because another back end may have received the INVITE.
     pub(crate) fn learn(
         &mut self,
         now: Timestamp,

@@ -117,7 +117,7 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
 /// Sends the request of the branch at `index` again by UDP, because the back end refused a TCP
 /// connection. Returns whether the request was sent. The request is sent only if `is_large` of the
 /// branch is true, and it has no final response and is not cancelled. It is not sent in two cases,
-/// because the back end may have the request: the back end only reads its connection too slowly, or
+/// because the back end may have received it: the back end only reads its connection too slowly, or
 /// the connection ended after the request was sent.
 ///
 /// RFC 3261 §18.1.1: "If an element sends a request over TCP because of these message size

@@ -137,7 +137,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     };
     say(&format!("{count} in {:.0} s", began.elapsed().as_secs_f64()));
     say(&format!(
-        "figures and results: {}, with one directory for each set-up of a claim",
+        "figures and results: {}, with one directory for each scenario and its changes \
+         (`[[setup]]`)",
         reproduction.folder.display()
     ));
     if args.quick {
