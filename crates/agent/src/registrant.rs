@@ -154,15 +154,15 @@ impl Registrant {
         })
     }
 
-    /// Returns whether every registration was offered and has ended, and no connection must stay
-    /// open for keep-alives.
+    /// Returns whether every registration was offered and has succeeded or failed, and no
+    /// connection must stay open for keep-alives.
     pub fn is_done(&self) -> bool {
         let has_registered = self.next_arrival.is_none() && self.registrations.len() == 0;
         has_registered && self.keep_alives.is_none()
     }
 
-    /// Returns whether every registration was offered. If not, some are still due, or the run was
-    /// stopped before all were offered.
+    /// Returns whether every registration was offered. If not, the load goes on, or the run was
+    /// stopped before its end.
     pub fn has_offered_all(&self) -> bool {
         self.next_arrival.is_none() && !self.is_cut_short
     }

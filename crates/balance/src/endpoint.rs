@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrayvec::ArrayVec;
 
 /// Maximum number of addresses that are stored for a back end with a host name: the current
-/// address, and earlier addresses that may still have calls.
+/// address, and earlier addresses at which calls may not have ended yet.
 pub const GENERATIONS_MAX: usize = 5;
 
 /// The endpoint of a back end.

@@ -93,7 +93,7 @@ pub struct Fairness {
     observation: Observation,
     /// The time at which the demands (the rates of all sources) were last computed.
     looked: Timestamp,
-    /// Pieces that all sources offered since the demands were last computed.
+    /// Number of pieces of work that all sources have offered since the demands were last computed.
     offered: f64,
     credit: f64,
     /// The largest weight of a source when the demands were last computed.

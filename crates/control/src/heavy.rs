@@ -173,7 +173,7 @@ struct Sums {
     /// The estimated number of messages that arrived: each message that was read represents one or
     /// more.
     arrived: f64,
-    /// The part of `arrived` that was not lost in a full buffer.
+    /// The estimated number of the messages in `arrived` that were not lost in a full buffer.
     kept: f64,
     /// Messages that got a place in the queue.
     placed: f64,
@@ -258,7 +258,7 @@ struct Demand {
     weight: f64,
     /// True if the source is already heavy.
     is_heavy: bool,
-    /// The highest rate since the source became heavy, which fades.
+    /// The highest rate since the source became heavy, in messages a second. It falls with time.
     peak: f64,
 }
 

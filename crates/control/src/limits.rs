@@ -14,7 +14,7 @@ use crate::Decision;
 use crate::source_table::SourceTable;
 use crate::throttle::TokenBucket;
 
-/// Interval at which sources whose bucket is full again are removed from the table.
+/// Interval at which the table removes the sources that have a full bucket again.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// The sources whose work is counted together.

@@ -82,7 +82,8 @@ pub struct Backlog {
 pub struct Sessions {
     estimation: Estimation,
     begun: Timestamp,
-    /// Start of the first interval whose messages have not changed the estimates yet.
+    /// Start of the first interval whose messages are in `count`: they have not changed the
+    /// estimates yet.
     carried: Timestamp,
     count: Counts,
     /// Sessions that started and have not ended.

@@ -20,7 +20,7 @@ pub(super) struct Processor {
     charged: Duration,
     /// Sum of the costs of all steps, without interruptions.
     spent: Duration,
-    /// The part of every core's time that other programs use.
+    /// The fraction of the time of each core that other programs use, at least 0 and below 1.
     background: f64,
     disturbance: Disturbance,
     quota: Option<Account>,

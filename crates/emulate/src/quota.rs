@@ -33,7 +33,7 @@ pub(super) struct Account {
     /// Runtime that the group may still use, in nanoseconds. It is negative if the group ran past
     /// its quota.
     left_ns: i64,
-    /// Number of the last period whose runtime was added to `left_ns`.
+    /// Number of the latest period that has added its runtime to `left_ns`.
     period: u64,
     /// Time at which the last work was complete, in nanoseconds.
     free_ns: u64,

@@ -145,7 +145,7 @@ pub struct Counters {
     pub limited_handshakes: Counter,
     /// Turns in which handoffs reached their limit.
     pub limited_handoffs: Counter,
-    /// Turns whose quantum of service ended while messages waited.
+    /// Turns that used up their quantum of service while messages still waited.
     pub limited_service: Counter,
     /// Wakes from waiting for datagrams, other shards or timers.
     pub wakes: Counter,

@@ -161,7 +161,8 @@ impl KernelGate {
     }
 }
 
-/// Returns the hashes whose datagrams are dropped at all shards.
+/// Returns the marks (hashes of packets) of the datagrams that all shards drop. `wishes` has the
+/// marks that each shard wants to drop.
 fn marks(wishes: &[Shedding]) -> Vec<u32> {
     in_turn(wishes.iter().map(Shedding::marks), Shedding::MARKS_MAX)
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Minimum number of expected datagrams for which a pause is taken.
+/// Number of datagrams that must be expected to arrive in a pause. Otherwise no pause is taken.
 const WORTH: f64 = 4.0;
 
 /// Number of datagrams beyond which a longer pause gains little, because the cost of the wake is

@@ -95,8 +95,8 @@ pub(crate) fn arrival(fd: BorrowedFd<'_>) -> io::Result<Arrival> {
     })
 }
 
-/// Reads an option whose value is a structure, as 32-bit words. The words after the end of the
-/// structure are 0.
+/// Reads an option into `words`. The value of the option is a structure of 32-bit words. `words`
+/// does not change after the end of the structure.
 fn read_words(fd: BorrowedFd<'_>, level: c_int, name: c_int, words: &mut [u32]) -> io::Result<()> {
     let mut len = size_of_val(words) as socklen_t;
     // SAFETY: `words` is writable for `len` bytes, and the kernel writes no more.

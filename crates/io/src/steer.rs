@@ -32,7 +32,7 @@ use self::bpf::{
 };
 use self::sinks::Sinks;
 
-/// First four bytes of the methods whose requests have their own socket and can be shed.
+/// First four bytes of the requests that have their own socket and can be shed, for each method.
 const NEW_WORK: [[u8; 4]; 2] = Shedding::PREFIXES;
 
 /// First four bytes of a response (RFC 3261 §7.2: it begins with the SIP-Version).
@@ -91,9 +91,9 @@ pub(crate) struct Share {
     /// Networks of heavy sources. If there are any, the thresholds of all shards but the
     /// `untargeted` ones apply only to requests from these networks.
     pub(crate) heavy: Vec<Network>,
-    /// Shards whose thresholds apply to requests from all networks.
+    /// Numbers of the shards with thresholds that apply to requests from all networks.
     pub(crate) untargeted: Vec<u16>,
-    /// Networks whose INVITEs to an emergency service are shed like other INVITEs.
+    /// Networks from which INVITEs to an emergency service are shed like other INVITEs.
     pub(crate) unspared: Vec<Network>,
 }
 

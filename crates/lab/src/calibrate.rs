@@ -93,10 +93,10 @@ pub struct Parameters {
 pub struct Calibration {
     /// The machine on which the costs were measured.
     pub machine: Machine,
-    /// Calls/s offered in the runs whose calls are set up and ended.
+    /// The load in calls/s in the runs in which calls are set up and ended.
     pub rate_cps: f64,
-    /// The smallest part of its allowed CPU time that the server used in any run, while calls were
-    /// offered.
+    /// The smallest share of its allowed CPU time, 0 to 1, that the server used in any run, while
+    /// calls were offered.
     pub server_load: f64,
     /// CPU time of the server's whole thread for a call that is set up and ended, in µs.
     pub call_us: Spread,

@@ -24,8 +24,8 @@ use crate::{export, plots, repetitions, shares};
 pub struct Experiment {
     /// One row for each parameter set.
     pub rows: Vec<Row>,
-    /// The verdicts on the expectations of the scenario, and a failed verdict for each parameter
-    /// set whose repetitions all have the same outcome.
+    /// The verdicts on the expectations of the scenario. If all repetitions of a parameter set have
+    /// the same outcome, a failed verdict says so.
     pub verdicts: Vec<Verdict>,
     /// The runs that succeeded, with their outcomes.
     pub done: Vec<(RunSpec, Outcome)>,

@@ -44,7 +44,7 @@ pub(crate) struct ServerReading {
 /// The counts of callers at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallersReading {
-    /// Calls whose start time had come.
+    /// Calls that had become due.
     pub offered: u64,
     /// Calls that were answered with a 2xx.
     pub set_up: u64,
@@ -56,7 +56,7 @@ pub struct CallersReading {
     pub repeated: u64,
     /// Calls that have begun and not ended.
     pub open: u64,
-    /// Calls that have begun and were neither answered nor ended, and whose person has not hung up.
+    /// Open calls in which a person waits for an answer.
     pub unanswered: u64,
     /// People whose first call was due.
     pub came: u64,

@@ -91,7 +91,7 @@ pub struct Results {
     pub bouts: Vec<Bout>,
     /// The laws that were compared.
     pub laws: Vec<&'static str>,
-    /// The laws whose parameters on their own path are not their defaults.
+    /// The laws that have other parameters than their defaults on their own path.
     pub tuned: Vec<&'static str>,
     /// Number of runs of each law on each path in each bout.
     pub seeds: u32,
@@ -191,7 +191,8 @@ impl Tournament {
         Ok(Some(Results { bouts, laws, tuned, seeds: self.seeds }))
     }
 
-    /// Returns the laws whose parameters on their [own path](Route::Own) are not their defaults.
+    /// Returns the laws that have other parameters than their defaults on their [own
+    /// path](Route::Own).
     fn tuned(&self) -> Vec<&'static str> {
         let is_tuned = |law: &&str| {
             let own = self.own.iter().map(|own| own.overload.gate.law);

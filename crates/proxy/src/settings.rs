@@ -311,7 +311,8 @@ pub enum PathMode {
     Never,
 }
 
-/// A network, and the listener whose address the kernel uses as source to reach it.
+/// A network, and the listener from which the kernel reaches it: the packets to this network have
+/// the address of the listener as their source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EgressRoute {
     /// The network to reach.
@@ -366,8 +367,8 @@ pub struct Settings {
     pub egress_routes: Vec<EgressRoute>,
     /// Pools, shared with the other shards, and how back ends are selected from each.
     pub pools: Vec<PoolSettings>,
-    /// Addresses of back ends that were removed from the configuration before the start and may
-    /// still have dialogs.
+    /// Addresses of back ends that were removed from the configuration before the start. Dialogs
+    /// with them may not have ended yet.
     pub removed: Vec<SocketAddr>,
     /// Time after the removal of a back end for which requests within its dialogs still reach it.
     /// For the back ends in `removed`, the time begins at the start of the process.

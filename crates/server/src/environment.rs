@@ -9,7 +9,8 @@ use tidegate_world::Seed;
 /// The facts about the machine and earlier processes that a core needs besides its configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// Networks, each with the listener whose address the kernel uses to reach the network.
+    /// Networks, each with the listener from which the kernel reaches it: the packets to the
+    /// network have the address of the listener as their source.
     pub egress_routes: Vec<EgressRoute>,
     /// The random seed of the previous process at the same address, if known.
     pub before: Option<Seed>,

@@ -84,7 +84,7 @@ impl RecordTo {
         })
     }
 
-    /// Returns the error of a start whose recording cannot be created.
+    /// Returns the error that prevents the start, because the recording cannot be created.
     pub(crate) fn failed(&self, error: &io::Error) -> StartError {
         let remedy = "give `--record` the path of a new file or of an earlier recording, in a \
                       directory in which the user that runs Tidegate may create files";

@@ -78,8 +78,8 @@ pub(crate) struct Connection {
     pub(crate) since: Timestamp,
     /// The time at which the timer of the connection fires, or `NEVER` if no timer is set.
     pub(crate) armed: Timestamp,
-    /// True if the owner of the table opened the connection and chose its id. Only messages whose
-    /// flow has this id use the connection.
+    /// True if the owner of the table opened the connection and chose its id. Only messages with
+    /// this id in their flow use the connection.
     pub(crate) is_named: bool,
     /// True while the connection is being opened for a response, because the connection on which
     /// the request came has ended or is not known.

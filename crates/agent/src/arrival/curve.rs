@@ -28,7 +28,7 @@ pub(crate) struct Curve {
 struct Piece {
     /// Start of the piece, in seconds after the start of the load.
     start_s: f64,
-    /// Expected number of calls before the piece.
+    /// Expected number of calls from the start of the load to the start of the piece.
     calls: f64,
     shape: Shape,
 }

@@ -32,7 +32,8 @@ pub struct Mmpp {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct State {
-    /// Factor on the rate in this state, as configured and not normalized.
+    /// Factor by which the rate is multiplied in this state, as configured and before
+    /// normalization.
     factor: f64,
     sojourn: Duration,
 }

@@ -8,16 +8,17 @@ use tidegate_world::add_fields;
 
 use crate::delays::Delays;
 
-/// A population of devices, all behind the caller's address. At the start, each device has a
-/// registration.
+/// A population of devices, all behind the caller's address. At the start, each device is
+/// registered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DevicesConfig {
     /// Number of devices, up to [`COUNT_MAX`](Self::COUNT_MAX).
     pub count: u32,
-    /// Time from a registration until the device refreshes it. The first refreshes are uniformly
-    /// distributed over this time. So `count / refresh` devices register a second on average.
+    /// Time from the 2xx to a REGISTER until the device refreshes its registration. The first
+    /// refreshes are uniformly distributed over this time. So `count / refresh` devices register a
+    /// second on average.
     pub refresh: Duration,
-    /// Wait of a device after a failed registration.
+    /// Wait of a device after a failed attempt to register.
     pub back_off: BackOff,
     /// True if a device waits at least as long as the Retry-After of a rejection says.
     pub obeys_retry_after: bool,
@@ -25,7 +26,7 @@ pub struct DevicesConfig {
     pub loss: Option<RegistrationLoss>,
 }
 
-/// The wait of a device after a failed registration.
+/// The wait of a device after a failed attempt to register.
 ///
 /// RFC 5626 §4.5: "W = min( max-time, (base-time * (2 ^ consecutive-failures)))", and "the retry
 /// delay time is computed by selecting a uniform random time between 50 and 100% of the upper-bound
@@ -86,7 +87,7 @@ impl BackOff {
 pub struct DeviceStats {
     /// Number of devices.
     pub devices: u64,
-    /// Devices whose last attempt succeeded and that have not lost their registration since. A
+    /// Devices that have not lost their registration since their last attempt, which succeeded. A
     /// device whose refresh failed does not count, although the registrar keeps its binding for
     /// nearly another refresh interval.
     pub registered: u64,
@@ -106,8 +107,8 @@ pub struct DeviceStats {
     pub open: u64,
     /// Responses that belong to no open attempt.
     pub late: u64,
-    /// Times from the loss of a registration, or from a failed refresh, to the next successful
-    /// registration.
+    /// Times from the loss of a registration, or from a failed refresh, to the 2xx of the next
+    /// successful attempt.
     pub delay: Delays,
 }
 

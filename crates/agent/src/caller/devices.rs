@@ -42,7 +42,7 @@ Content-Length: 0
 /// those of calls.
 const ELEMENT: u32 = 1 << 31;
 
-/// The registration of one device.
+/// One device, and the state of its registration.
 struct Device {
     phase: Phase,
     /// CSeq number of the device's last REGISTER.

@@ -44,7 +44,7 @@ pub struct RegistrantConfig {
     /// the same seed have the same Call-IDs. So a second run with a seed must begin above the last
     /// CSeq number of the first run.
     pub first_cseq: u32,
-    /// Seconds for which each registration is requested. Default 3600.
+    /// The expiry that each REGISTER requests, in seconds. Default 3600.
     pub expires_s: u32,
     /// Maximum response time of a registration that counts as in time. Default 500 ms.
     pub deadline: Duration,
@@ -55,7 +55,7 @@ pub struct RegistrantConfig {
     pub slack: Duration,
     /// T1, T2 and T4, on which the timers of RFC 3261 are based.
     pub timing: Timing,
-    /// Maximum number of registrations without a final response. Further registrations are not
+    /// Maximum number of REGISTERs that wait for a final response. Further registrations are not
     /// started, but counted. Default 100,000.
     pub open_max: usize,
 }

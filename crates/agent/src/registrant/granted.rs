@@ -27,8 +27,8 @@ impl Registrant {
         }
     }
 
-    /// Returns the time in seconds for which a response grants our registration, or `None` if the
-    /// response does not state it.
+    /// Returns the expiry that a response grants to the binding of the registrant, in seconds, or
+    /// `None` if the response does not state it.
     // RFC 3261 §10.2.4: "If so, it updates the expiration time interval according to the expires parameter
     // or, if absent, the Expires field value."
     fn granted(&self, response: &Message<'_>) -> Option<u32> {

@@ -35,12 +35,12 @@ pub struct RegistrantStats {
     /// Registrations whose REGISTER was sent.
     pub begun: u64,
     /// Registrations that were not started, because the user still waited for the response to its
-    /// previous registration, or because too many registrations waited.
+    /// last REGISTER, or because too many REGISTERs waited for responses.
     pub not_begun: u64,
-    /// Registrations in `not_begun` for which there was no room, because
-    /// [`open_max`](crate::RegistrantConfig::open_max) registrations waited for their responses.
+    /// Registrations in `not_begun` that were not started because
+    /// [`open_max`](crate::RegistrantConfig::open_max) REGISTERs waited for responses.
     pub overflowed: u64,
-    /// Registrations without a final response yet.
+    /// REGISTERs without a final response yet.
     pub open: u64,
     /// Registrations answered with 2xx.
     pub registered: u64,

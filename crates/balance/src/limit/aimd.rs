@@ -31,7 +31,7 @@ use super::rate_learning::{Interval, RateLearning};
 /// The growth of the rate doubles after this many seconds of use without a rejection.
 pub const DOUBLING_S: f64 = 4.0;
 
-/// Maximum growth of the rate in a second, as a share of the rate.
+/// Maximum growth of the rate in a second, as a fraction of the rate.
 const GROWTH_MAX: f64 = 1.0;
 
 /// Minimum factor of the first decrease since the rate last grew. It applies to the rate, or to the
@@ -45,7 +45,7 @@ const FALL_NEXT: f64 = 0.5;
 pub(crate) struct Aimd {
     /// Rate in requests a second, or infinity before the first rejection.
     pub(crate) rate: f64,
-    /// Seconds for which the rate was used without a rejection.
+    /// Seconds for which the rate was in use since the last rejection.
     clean_s: f64,
 }
 

@@ -92,7 +92,8 @@ pub(crate) struct DelayWindow {
     pub(crate) window: f64,
     /// The shortest delay without overload, in seconds.
     base_s: f64,
-    /// The share of requests that the path loses.
+    /// The estimated share of requests that the path to the back end loses, 0 to 1, even without
+    /// overload.
     base_lost: f64,
     /// Window and delay when the delay began to exceed the target, or `None` while it does not.
     delayed: Option<(f64, f64)>,

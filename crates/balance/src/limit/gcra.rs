@@ -19,8 +19,8 @@ use tidegate_world::Timestamp;
 
 use super::AtomicF64;
 
-/// Size of a burst, in seconds: a burst may have as many requests as the rate allows in this time,
-/// and at least two.
+/// Size of a burst, in seconds: a burst contains at most as many requests as the rate allows in
+/// this time, but two are always allowed.
 pub const BURST_S: f64 = 0.1;
 
 /// Size, in seconds, of the reserve for requests with priority. The reserve adds to the burst as

@@ -38,7 +38,8 @@
 
 use super::window_learning::{FEW, Responses, WINDOW_MIN};
 
-/// Number of intervals over which the delay is averaged.
+/// Length of the long average of the delay, in intervals. The newest interval has a weight of
+/// 2/(LONG + 1).
 const LONG: f64 = 60.0;
 /// Multiple of the average delay that the delay must exceed before the first window is set.
 const TRIP: f64 = 2.0;

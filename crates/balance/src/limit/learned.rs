@@ -11,8 +11,8 @@ use super::AtomicF64;
 use super::rate_law::LawState;
 use super::rate_learning::{Interval, RateLearning};
 
-/// Length of an interval whose rejections all have an unknown reason, as a multiple of
-/// [`RateLearning::interval`]. Proof that load is the reason ends the interval earlier.
+/// Minimum length of an interval in which all rejections have an unknown reason, as a multiple of
+/// [`RateLearning::interval`]. If load proves to be the reason, the interval may end earlier.
 const SUSPECT_INTERVALS: u32 = 3;
 
 /// The value of `ends_at` which means that nothing is learned.
@@ -31,7 +31,7 @@ pub(crate) struct Learned {
     given_at: AtomicU64,
     /// Rejections in the current interval that are caused by load.
     rejected: AtomicU64,
-    /// Rejections in the current interval whose reason is not known: load, or something else.
+    /// Rejections in the current interval with an unknown reason: load, or something else.
     suspected: AtomicU64,
     /// True if the rate limit kept a request from the back end in the current interval.
     wanted: AtomicBool,

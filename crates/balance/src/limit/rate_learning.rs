@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_world::unit_enum;
 
-/// A rate counts as used if at least this share of it is used.
+/// A rate counts as used if the back end gets at least this fraction of it.
 const USED: f64 = 0.9;
 
 /// Minimum number of requests in an interval.

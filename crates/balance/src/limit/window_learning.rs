@@ -8,9 +8,9 @@ use tidegate_world::unit_enum;
 /// Time after which a request without a response no longer counts. It is T1 of RFC 3261, after
 /// which the request is sent again.
 pub const FORGOTTEN: Duration = Duration::from_millis(500);
-/// Maximum growth factor of a window in one interval.
+/// The largest factor by which a window changes in one interval.
 pub(super) const GROWTH_MAX: f64 = 1.05;
-/// Minimum part of a window that remains after an interval.
+/// The smallest factor by which a window changes in one interval.
 pub(super) const FALL_MAX: f64 = 0.5;
 /// Minimum size of a window, in requests.
 pub(super) const WINDOW_MIN: f64 = 10.0;

@@ -120,8 +120,8 @@ impl Shares {
         });
     }
 
-    /// Returns the weight of a sender, limited to the maximum part of the sum of all weights that
-    /// the sender may have.
+    /// Returns the weight of a sender. Limits it to the largest part of the sum of all weights that
+    /// this sender may have.
     fn bounded(&self, demand: &Demand) -> f64 {
         let share_max = match self.fairness {
             _ if self.demands.len() <= 1 => 1.0,

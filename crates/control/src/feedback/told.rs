@@ -17,9 +17,11 @@ pub(super) struct Told {
     last: Option<(Algorithm, u32)>,
     /// Time at which the last feedback value was sent.
     at: Timestamp,
-    /// The lowest rate at which the peer was allowed to send since the last tick.
+    /// The lowest rate at which the peer was allowed to send since the last tick, in requests a
+    /// second.
     least: f64,
-    /// The highest rate at which the peer was allowed to send. It fades with every tick.
+    /// The highest rate at which the peer was allowed to send, in requests a second. It falls at
+    /// every tick.
     most: f64,
 }
 

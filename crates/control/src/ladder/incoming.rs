@@ -13,7 +13,7 @@ pub(super) struct Incoming {
     pub(super) arrivals: [Arrivals; 2],
     /// Rate of the messages that are exempt from drops or are retransmissions of judged requests.
     pub(super) exempt: Arrivals,
-    /// The part, 0 to 1, of the requests for new work that are not exempt from drops.
+    /// The fraction of the requests for new work that is not exempt from drops, 0 to 1.
     pub(super) subject: f64,
     pub(super) standing: Standing,
 }

@@ -38,7 +38,7 @@ pub(super) struct Overflow {
     lost_per_read: f64,
     /// A test of whether dropping prevents the overflow, or `None` while no test runs.
     attempt: Option<Attempt>,
-    /// Overflow a second that dropping does not prevent.
+    /// The overflow that dropping does not prevent, in messages a second.
     inevitable: f64,
 }
 

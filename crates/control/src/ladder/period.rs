@@ -14,8 +14,8 @@ pub struct Tally {
     /// new work, and messages that the kernel cannot distinguish from them, including
     /// retransmissions.
     pub asked: u64,
-    /// The messages in `asked` that came through a buffer whose overflow counts as
-    /// [`overflow`](Self::overflow).
+    /// The messages in `asked` that came through a receive buffer of which the losses are counted
+    /// in [`overflow`](Self::overflow).
     pub datagrams: u64,
     /// The messages in `asked` that were not exempt from drops and were
     /// [fresh](super::Ladder::is_fresh). While no [marks matter](super::Ladder::tells_marks), all
@@ -40,8 +40,7 @@ pub struct Tally {
     pub rejected: u64,
     /// Messages in `asked` that were served.
     pub taken: u64,
-    /// ACKs that were read and that acknowledge rejections. They are a part of the cost of
-    /// rejecting.
+    /// ACKs of rejections that were read. The cost of a rejection includes the cost of its ACK.
     pub brought: u64,
     /// Messages that were dropped before they were read, because the ladder asked for it.
     pub filtered: u64,
@@ -73,11 +72,11 @@ pub(super) struct Period {
     pub(super) taken: f64,
     pub(super) filtered: f64,
     pub(super) overflow: f64,
-    /// The part of the processor time that rejecting took.
+    /// The time that rejecting took, divided by the length of the period.
     pub(super) load: f64,
-    /// The part of the period in which the processor was idle.
+    /// The fraction of the period in which the processor was idle, 0 to 1.
     pub(super) idle: f64,
-    /// CPU time as a part of the period.
+    /// The CPU time that was used in the period, divided by the length of the period.
     pub(super) cpu: f64,
     /// Seconds that a rejection took, or `None` if there were too few rejections.
     pub(super) cost: Option<f64>,

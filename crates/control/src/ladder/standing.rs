@@ -13,7 +13,7 @@ const WAIT_MAX_S: f64 = 0.1;
 /// Time in seconds within which a standing wait that is too long should end.
 const DRAIN_S: f64 = 1.0;
 
-/// Maximum part of the messages that is dropped so that a standing wait ends.
+/// Maximum fraction of the messages that is dropped to end a standing wait.
 const DRAINED_MAX: f64 = 0.5;
 
 /// Time in which dropping must make a standing wait shorter, and the part of the wait that may be
@@ -44,7 +44,7 @@ pub(super) struct Standing {
     long: Option<(Timestamp, f64)>,
     /// The time until which no standing wait is too long.
     ignored_until: Timestamp,
-    /// The part of the messages that may pass, or `None` if the wait is not too long.
+    /// The fraction of the messages that may pass, 0 to 1, or `None` if the wait is not too long.
     passing: Option<f64>,
 }
 
@@ -111,9 +111,9 @@ impl Standing {
         [&self.connections, &self.datagrams].map(|waits| waits.pace(period))
     }
 
-    /// Returns the part of the messages that may pass, so that a standing wait that is too long
-    /// ends. Returns `None` if the wait is not too long, or if dropping does not make it shorter,
-    /// for example because reading takes all the time.
+    /// Returns the fraction of the messages that may pass, 0 to 1, so that a standing wait that is
+    /// too long ends. Returns `None` if the wait is not too long, or if dropping does not make it
+    /// shorter, for example because reading takes all the time.
     pub(super) fn passing(&self) -> Option<f64> {
         self.passing
     }

@@ -81,7 +81,7 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Minimum number of credits. Without credits, no call would pass and no delay would be measured.
 const CREDITS_MIN: f64 = 1.0;
-/// A step down keeps at least this part of the credits.
+/// The smallest factor by which a step reduces the number of credits.
 const KEPT_MIN: f64 = 0.5;
 
 #[derive(Debug)]

@@ -92,7 +92,7 @@ struct Cinnamon {
     gains: (f64, f64),
     seen: Seen,
     tripped: bool,
-    /// The integral part, K_i·∫e.
+    /// The integral part of the rejected share: K_i·∫e, 0 to 1.
     integral: f64,
     /// The rejected share of the calls, 0 to 1: those with the lowest ranks.
     rejected: f64,

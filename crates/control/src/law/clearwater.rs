@@ -111,7 +111,7 @@ struct Clearwater {
     arrived: u64,
     /// Time of the last tick, and the number of calls that had been offered by then.
     counted: (Timestamp, u64),
-    /// The rate of offered calls between the last two ticks.
+    /// Calls a second that were offered between the last two ticks.
     offered_cps: f64,
 }
 

@@ -60,7 +60,7 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Smoothed fill of the queue below which the queue counts as empty.
+/// The smoothed fill of the queue, 0 to 1, below which the queue counts as empty.
 const REST: f64 = 0.01;
 
 #[derive(Debug)]

@@ -16,7 +16,7 @@ pub(crate) struct Deterministic {
 }
 
 impl Deterministic {
-    /// Starts with this accumulated share, 0 to 1.
+    /// Sets the accumulated share to `part`, 0 to 1.
     pub(crate) fn start_at(&mut self, part: f64) {
         self.sum = fixed(part).min(ONE - 1);
     }

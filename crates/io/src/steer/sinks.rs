@@ -16,8 +16,8 @@ const REGISTER: u32 = u32::from_be_bytes(NEW_WORK[1]);
 /// Number of instructions that end the program with a sink.
 const SINK: u8 = 3;
 
-/// Number of networks whose comparisons share a jump. A comparison has at most 9 instructions, and
-/// a branch reaches 255.
+/// Number of networks that share a [jump](Program::jump). The comparison with one network has at
+/// most 9 instructions, and a branch reaches 255.
 const NEAR: usize = 28;
 
 /// Indices of the memory words for the shard and for the hash. Words 0 to 3 are for the source

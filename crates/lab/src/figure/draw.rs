@@ -30,7 +30,7 @@ const MARGIN: f64 = 20.0;
 const LEFT: f64 = 54.0;
 const TOP: f64 = 52.0;
 const BOTTOM: f64 = 44.0;
-/// Distance from the right edge of the plot to the labels of the curves.
+/// Distance from the right edge of the plot to the labels of the curves, in units of the SVG.
 const LED: f64 = 19.0;
 /// Maximum number of panels in a row.
 const COLUMNS: usize = 3;
@@ -39,9 +39,9 @@ const TITLE: f64 = 21.0;
 const BODY: f64 = 15.0;
 const TITLE_STEP: f64 = 26.0;
 const BODY_STEP: f64 = 20.0;
-/// Minimum vertical distance between the centres of two labels.
+/// Minimum vertical distance between the centres of two labels, in units of the SVG.
 const LABEL_STEP: f64 = 17.0;
-/// Assumed mean width of a letter, as a part of the font size.
+/// Assumed mean width of a letter, as a fraction of the font size.
 const LETTER: f64 = 0.55;
 
 const LINE: f64 = 2.4;
@@ -85,7 +85,7 @@ struct Layout {
     note: Vec<String>,
     rows: usize,
     columns: usize,
-    /// The width of the widest label of a curve.
+    /// The width of the widest label of a curve, in units of the SVG.
     labels: f64,
 }
 

@@ -17,7 +17,7 @@ use super::{pass_inputs, server, thread_ns};
 /// least 64·T1.
 const REST: Duration = Duration::from_secs(64);
 
-/// Number of sockets whose state is read: those of one UDP listener of a shard.
+/// Number of sockets in [`Subject::sockets`]: as many as one UDP listener of a shard has.
 const SOCKETS: usize = 4;
 
 /// An overload-control law with its parameters.
@@ -75,7 +75,7 @@ pub(crate) struct Subject {
     reads_every: u32,
     unread: u32,
     rejected: u64,
-    /// Sockets whose state is read whenever the load is read, as in a real shard.
+    /// Sockets without traffic. Their state is read whenever the load is read, as in a real shard.
     sockets: Vec<UdpSocket>,
 }
 

@@ -36,9 +36,9 @@ pub struct Parameters {
 pub struct Row {
     /// Name of the throttle.
     pub dropper: &'static str,
-    /// The share of requests that the throttle should admit.
+    /// The share of requests that the throttle should admit, 0 to 1.
     pub fraction: f64,
-    /// The share of requests that the throttle admitted.
+    /// The share of requests that the throttle admitted, 0 to 1.
     pub admitted: f64,
     /// Standard deviation of the number of admitted requests among [`WINDOW`] consecutive ones.
     pub deviation: Pair,

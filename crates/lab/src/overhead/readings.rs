@@ -42,7 +42,7 @@ pub struct Parameters {
 /// The occupancy of a thread, as several clocks show it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Readings {
-    /// Occupancy of the thread over the whole time, by the exact clock.
+    /// Occupancy of the thread over the whole time, 0 to 1, by the exact clock.
     pub occupancy: f64,
     /// The intended occupancy: the CPU time of a packet divided by the mean interval between
     /// packets.
@@ -66,13 +66,14 @@ pub struct Row {
     pub measure: usize,
     /// Number of readings of the occupancy.
     pub readings: usize,
-    /// Share of the readings that are 0.
+    /// Number of readings that are 0, divided by the number of all readings.
     pub zero: f64,
-    /// Share of the readings that are above 1.01. No thread can have such an occupancy.
+    /// Number of readings above 1.01, divided by the number of all readings. No thread can have
+    /// such an occupancy.
     pub above_one: f64,
-    /// The largest reading.
+    /// The largest reading of the occupancy.
     pub max: f64,
-    /// The mean of the readings.
+    /// The mean of all readings of the occupancy.
     pub mean: f64,
     /// Root mean square of the differences between the readings and the occupancy over the whole
     /// run. The load itself varies during the run, so an exact clock has such an error too.

@@ -17,7 +17,7 @@ use crate::timeline::CallersReading;
 /// the driver serves several datagrams.
 const SLACK: Duration = Duration::from_micros(200);
 
-/// Returns the limits of a driver whose socket represents many callers or answerers.
+/// Returns the limits of a driver that has one socket for many callers or answerers.
 fn limits() -> Limits {
     Limits { coalesce: SLACK, gso: false, ..Limits::default() }
 }

@@ -229,8 +229,8 @@ struct Drawn {
     slots: Vec<(String, usize)>,
     sources: Vec<DrawnSource>,
     bounds: Vec<Bound>,
-    /// Number of runs whose values over time the page omits, because it would otherwise have more
-    /// values than [`VALUES_MAX`].
+    /// Number of runs that the page shows without their values over time, because it would
+    /// otherwise have more values than [`VALUES_MAX`].
     left_out: usize,
 }
 

@@ -43,10 +43,10 @@ pub struct Setup {
     pub id: String,
     /// Name of the scenario file, without extension.
     pub scenario: String,
-    /// Keys of the scenario whose values the set-up replaces.
+    /// Keys of the scenario with the values that they have in this set-up.
     #[serde(default)]
     pub change: Table,
-    /// Additional keys whose values the set-up replaces if `--quick` is given.
+    /// Further keys of the scenario with the values that they have in this set-up with `--quick`.
     #[serde(default)]
     pub quick: Table,
 }

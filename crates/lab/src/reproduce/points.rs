@@ -22,7 +22,8 @@ pub(super) struct Point {
 }
 
 impl Points {
-    /// Adds the runs of the set-up `setup`, whose results are in `folder`.
+    /// Adds the runs in `experiment` under the id `setup`. `folder` is the folder with their
+    /// results.
     pub(super) fn add(&mut self, setup: &str, experiment: Experiment, folder: &Path) {
         let Experiment { done, program, .. } = experiment;
         let point = |(run, outcome): (RunSpec, Outcome)| {

@@ -51,11 +51,11 @@ pub struct Conditions {
     pub failover: bool,
     /// Number of addresses from which the callers of one server call, not counting the trunk.
     pub sources: u32,
-    /// The fraction of the calls that comes from one additional address, the trunk.
+    /// The fraction of the calls, 0 to 1, that comes from one additional address, the trunk.
     pub trunk: f64,
     /// The behaviour of people whose call has failed. `None` means that people do not call again.
     pub redial: Option<Redial>,
-    /// The fraction of the people who call an emergency service.
+    /// The fraction of all people, 0 to 1, who call an emergency service.
     pub emergency: f64,
     /// The devices that register, for all servers together. `None` means that no device registers.
     pub devices: Option<DevicesConfig>,

@@ -161,7 +161,7 @@ pub(super) struct Hostile {
     stranger: Attacker,
     local: SocketAddr,
     target: SocketAddr,
-    /// The address of the callers whose address the attacker forges.
+    /// The address of innocent callers, which the attacker forges, or `None` if there are none.
     innocent: Option<SocketAddr>,
     wiretap: Wiretap,
     stream: Stream,

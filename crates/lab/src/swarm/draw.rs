@@ -253,7 +253,8 @@ impl Dice {
         least + self.0.below(most - least + 1)
     }
 
-    /// Draws a number between `least` and `most` whose logarithm is uniformly distributed.
+    /// Draws a number between `least` and `most`. The logarithm of the number is uniformly
+    /// distributed.
     fn scale(&mut self, [least, most]: [f64; 2]) -> f64 {
         least * (most / least).powf(self.0.unit())
     }

@@ -66,8 +66,8 @@ pub struct Cell {
     pub kept: Option<Spread>,
     /// Set-up delay that 1 % of the calls exceeded, in ms. `None` if no call was set up in any run.
     pub p99_ms: Option<Spread>,
-    /// Number of runs whose goodput became steady after the overload began, and the time in seconds
-    /// that this took.
+    /// Number of runs in which the goodput became steady after the load had last risen above the
+    /// capacity, and the time in seconds from this rise.
     pub settled: (usize, Option<Spread>),
     /// The fraction of the calls that was rejected although the processor had idle time within the
     /// last 0.1 s.
@@ -221,8 +221,8 @@ fn cell(law: &'static str, route: Route, scores: Vec<Score>) -> Option<Cell> {
     })
 }
 
-/// Returns the rank of a law whose runs have `scores`. `first` are the scores of the law with the
-/// highest goodput. Runs with the same seed are compared.
+/// Returns the rank of a law. Compares its `scores` with `first`, the scores of the law with the
+/// highest goodput, seed by seed.
 fn place(first: &[Score], scores: &[Score]) -> Place {
     let pairs = first.iter().zip(scores).filter(|(a, b)| a.seed == b.seed);
     let behind = Spread::of(pairs.map(|(first, own)| first.goodput - own.goodput));

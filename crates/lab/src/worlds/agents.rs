@@ -63,7 +63,7 @@ pub(crate) fn mean_load(run: &RunSpec) -> f64 {
 pub(super) struct Source {
     /// Index of the source among the sources of the same server.
     pub index: usize,
-    /// The fraction of the server's calls that comes from this source.
+    /// The fraction of the server's calls that comes from this source, 0 to 1.
     pub part: f64,
     /// Two fractions of the server's calls: the calls from the sources before this one, and these
     /// calls plus the calls from this source.

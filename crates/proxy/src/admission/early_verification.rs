@@ -78,8 +78,8 @@ impl EarlyVerification {
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     spent: Duration,
-    /// Estimated service time of one unverified message, from recent messages whose service time
-    /// was measured.
+    /// Estimated service time of one unverified message. Only recent messages with a measured
+    /// service time count.
     each: Option<Duration>,
 }
 

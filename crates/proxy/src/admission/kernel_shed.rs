@@ -28,15 +28,15 @@ pub(crate) struct KernelShed {
 struct Counts {
     all: Counter,
     datagrams: Counter,
-    /// Messages to which the [share](Shedding::shares) of drops applies, and whose mark (see
-    /// [`Droppable`]) no recently dropped message had. Without marks, all messages are fresh.
+    /// Messages to which the [share](Shedding::shares) of drops applies, if no message with the
+    /// same mark (see [`Droppable`]) was dropped recently. Without marks, all messages are fresh.
     fresh: Counter,
     /// The messages in `fresh` that are REGISTERs.
     fresh_registers: Counter,
     /// The messages in `fresh` that came on connections, by method.
     fresh_on_streams: [Counter; 2],
-    /// Messages to which the share of drops applies, and whose mark a recently dropped message had:
-    /// that message was probably an earlier copy.
+    /// Messages to which the share of drops applies, if a message with the same mark was dropped
+    /// recently: that message was probably an earlier copy.
     late: Counter,
     /// Messages to which the share of drops applies, and which repeat a request that the gate has
     /// decided on. Repetitions from a heavy source count as fresh or late instead.
@@ -235,7 +235,7 @@ impl KernelShed {
     }
 
     /// Writes two things into `shedding`: for each method, the share of the requests to drop, and
-    /// the marks of the requests whose copies are all dropped, whatever the share is.
+    /// the marks of the requests that are always dropped, with all their copies.
     pub(crate) fn fill(&self, shedding: &mut Shedding) {
         shedding.shares = DroppableMethod::ALL.map(|method| self.ladder.share(method));
         shedding.marks.clear();

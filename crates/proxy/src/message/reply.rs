@@ -14,8 +14,8 @@ use crate::keys::text64::{encode, text_len};
 use crate::message::batching::sequence_of;
 use crate::rejection::{HEADERS_MAX, Hints, ReplyHeaders};
 
-/// The prefix of the To-tags of stateless replies. An ACK whose To-tag has another prefix
-/// acknowledges another response, so the hash in its tag need not be checked.
+/// The prefix of the To-tags of stateless replies. If the To-tag of an ACK has another prefix, the
+/// ACK acknowledges another response. The hash in its tag need not be checked.
 const PREFIX: &[u8] = b"tg";
 const TAG: usize = PREFIX.len() + text_len(size_of::<u64>());
 

@@ -98,7 +98,7 @@ pub struct Counters {
     pub moved: Counter,
     /// Current entries in the call table.
     pub calls: Counter,
-    /// Entries among `calls` whose call has ended. They are kept for retransmissions.
+    /// Entries in `calls` of calls that have ended. They are kept for retransmissions.
     pub calls_over: Counter,
     /// Transactions that wait for their final response, in all calls together.
     pub transactions_open: Counter,

@@ -26,7 +26,8 @@ enum Place {
     Address(Transport, SocketAddr),
 }
 
-/// The ends of connections in the last [`KEPT_FOR`], or the addresses that could not be reached.
+/// The connections that have ended in the last [`KEPT_FOR`], and the addresses that could not be
+/// reached.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     /// The time of the last end at each place.
@@ -37,9 +38,9 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Records that the connection of `target` to its address has ended or, if `target` names no
-    /// connection, that its address cannot be reached. `is_by_address` is true if a request whose
-    /// target names no connection may use this connection.
+    /// Records that the connection that `target` names has ended, if `target` names one. If
+    /// `is_by_address` is true, also records that requests to the address of `target` may fail if
+    /// they name no connection.
     pub(super) fn record(&mut self, now: Timestamp, target: &Target, is_by_address: bool) {
         let Target { connection, transport, address, .. } = *target;
         if let Some(id) = connection {

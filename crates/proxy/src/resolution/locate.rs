@@ -106,7 +106,7 @@ pub(super) struct Walk<'r, F> {
 #[derive(Default)]
 pub(super) struct Found {
     targets: Targets,
-    /// The query whose answer decides on the first target.
+    /// The query that must be answered before the first target is known.
     waits: Option<Ticket>,
     /// A query that has failed before and was sent again. The request waits for it only if there is
     /// no other target.

@@ -40,7 +40,7 @@ pub(super) fn order_servers(servers: &[SrvRecord], hash: u64) -> SmallVec<[&SrvR
 
 /// The rates of the exponential distributions for the servers of one priority.
 struct Rates {
-    /// The rate of a server with weight 0.
+    /// The rate for a server with weight 0. The rate for any other server is its weight.
     of_zero: f64,
 }
 

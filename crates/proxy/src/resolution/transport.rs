@@ -91,8 +91,8 @@ impl Transports {
         self.0.iter().position(|known| *known == transport)
     }
 
-    /// Returns the transports whose SRV records are queried if there are no NAPTR records. `secure`
-    /// is true for a SIPS URI.
+    /// Returns the transports for which SRV records are queried if there are no NAPTR records.
+    /// `secure` is true for a SIPS URI.
     pub(super) fn of_scheme(&self, secure: bool) -> impl Iterator<Item = Transport> + use<'_> {
         // RFC 3263 §4.1: "Queries are done using the service identifier "_sip" for SIP URIs and
         // "_sips" for SIPS URIs."

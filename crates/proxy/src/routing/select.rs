@@ -61,8 +61,8 @@ pub(crate) struct NewRequest<'s, 'a> {
     /// The headroom that the back end must have for the request. If `None`, the back end only has
     /// to be up.
     pub(crate) demand: Option<Demand>,
-    /// True if the overload restriction of a back end has rejected the request. In that case only
-    /// back ends whose last feedback showed room may get the request.
+    /// True if the overload restriction of a back end has rejected the request. Then the request
+    /// goes only to a back end that had room according to its last feedback.
     pub(crate) is_restricted: bool,
 }
 

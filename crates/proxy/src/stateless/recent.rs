@@ -30,7 +30,7 @@ impl<T> Recent<T> {
         self.by_key.is_empty()
     }
 
-    /// Returns the number of entries whose time has not passed.
+    /// Returns the number of entries that have not expired.
     pub(crate) fn len(&mut self, now: Timestamp) -> usize {
         self.expire(now);
         self.by_key.len()

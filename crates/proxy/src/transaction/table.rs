@@ -48,8 +48,8 @@ impl Transactions {
         self.servers
     }
 
-    /// Returns the number of requests that may still get a final response from their targets, or
-    /// whose final response waits for its ACK.
+    /// Returns the number of requests that are not finished: a target may still send a final
+    /// response, or the final response waits for its ACK.
     pub(crate) fn unfinished(&self) -> usize {
         self.unfinished
     }

@@ -177,8 +177,8 @@ fn may_reach(from: SocketAddr, pool: &pool::Draft) -> bool {
     })
 }
 
-/// Reports a pool whose listener is unknown, has another transport, is for WebSockets, is shared,
-/// or cannot reach one of the back ends of the pool.
+/// Reports a pool with an unsuitable listener: it is unknown, has another transport, is for
+/// WebSockets, is shared, or cannot reach one of the back ends of the pool.
 fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
     let Some(wanted) = &pool.listener_name else { return };
     let Some(listener) = named(pool, listeners) else {

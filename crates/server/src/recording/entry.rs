@@ -24,12 +24,12 @@ const ANSWER: u8 = 7;
 const CONNECTED: u8 = 8;
 const CLOSED: u8 = 9;
 const WRITABLE: u8 = 10;
-/// An [`Input::Load`] whose `is_shed_refused` is true: the kernel did not accept the rule that says
-/// which messages to drop.
+/// An [`Input::Load`] in which `is_shed_refused` is true: the kernel did not accept the rule that
+/// says which messages to drop.
 const LOAD_UNSHED: u8 = 11;
 const TRANSMIT: u8 = 12;
-/// An [`Input::Load`] whose `handshakes` are not zero, or whose `ends_service` is true. A byte of
-/// flags and the handshakes follow the time.
+/// An [`Input::Load`] in which `handshakes` is not zero, or `ends_service` is true. A byte of flags
+/// and the handshakes follow the time.
 const LOAD_MORE: u8 = 13;
 /// The flag for `is_shed_refused`.
 const IS_SHED_REFUSED: u8 = 1;

@@ -229,7 +229,7 @@ impl Limits {
         }
     }
 
-    /// Ends the calls whose tags are those of a forwarded BYE.
+    /// Ends the calls that have the tags of a forwarded BYE.
     fn end(&mut self, seen: &Seen) {
         let (Some(from), Some(to)) = (seen.from_tag, seen.to_tag) else { return };
         let of_node = self.held.iter_mut().filter(|((node, _), _)| *node == seen.node);

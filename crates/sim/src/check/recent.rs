@@ -55,7 +55,7 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         self.young.get_mut(&key)
     }
 
-    /// Forgets all entries for whose keys `is_gone` returns true.
+    /// Forgets the entries with a key for which `is_gone` returns true.
     pub(super) fn forget(&mut self, is_gone: impl Fn(&K) -> bool) {
         self.young.retain(|key, _| !is_gone(key));
         self.old.retain(|key, _| !is_gone(key));

@@ -226,7 +226,7 @@ pub(super) fn line(history: &History) -> String {
     )
 }
 
-/// Formats a duration in its two largest units.
+/// Formats a duration, given in seconds, in its two largest units.
 fn duration(seconds: f64) -> String {
     let whole = seconds as u64;
     match whole {

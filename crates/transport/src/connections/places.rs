@@ -20,9 +20,9 @@ const SPARE_PART: usize = 16;
 const LAST_PART: usize = 8;
 
 impl ConnectionTable {
-    /// Opens a connection with an id that the owner of the table has chosen. Only messages whose
-    /// flow has this id use the connection. Returns false if the id is in use, or if the limit on
-    /// opened connections is reached.
+    /// Opens a connection with an id that the owner of the table has chosen. Only messages with
+    /// this id in their flow use the connection. Returns false if the id is in use, or if the limit
+    /// on opened connections is reached.
     pub fn open(&mut self, now: Timestamp, connect: Connect) -> bool {
         let Connect { id, transport, local, remote } = connect;
         debug_assert!(id.is_opened() && transport.is_reliable(), "{connect:?}");

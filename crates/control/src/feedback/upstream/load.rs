@@ -43,7 +43,7 @@ pub(super) struct Load {
     measured_cps: f64,
     /// Calls a second that arrive from the peer.
     sends_cps: f64,
-    /// Strangers a second whose first call is counted here, in the joint entry.
+    /// Number of new strangers a second: their first calls count in this joint entry.
     newcomers_cps: f64,
     /// The part of `measured_cps` that counts when the law's share of all loads is converted to
     /// calls a second.
@@ -190,7 +190,7 @@ impl Load {
         self.all.rate_at(now)
     }
 
-    /// Returns the strangers a second whose first call is counted here.
+    /// Returns the number of new strangers a second: their first calls count in this joint entry.
     pub(super) fn newcomers_cps(&self) -> f64 {
         self.newcomers_cps
     }

@@ -69,7 +69,7 @@ fn pair(
     }
 }
 
-/// Returns every pair of nodes to whose packets `way` applies, as sender and receiver.
+/// Returns each pair of a sender and a receiver between which `way` applies to the packets.
 pub(super) fn pairs(
     way: Way,
     nodes_of: &impl Fn(Endpoint) -> Vec<NodeId>,

@@ -17,8 +17,8 @@ const OCCUPANCY_MAX: usize = 1000;
 pub(super) struct Occupancy {
     /// The time in which new transactions are counted in the histogram.
     measured: Range<Timestamp>,
-    /// Open transactions of each party: the callers, each server, the answerers. `None` for a party
-    /// whose transactions are not counted.
+    /// Open transactions of each party: the callers, each server, the answerers. `None` if the
+    /// transactions of the party are not counted.
     open: Vec<Option<HashSet<Transaction>>>,
     counts: Vec<u64>,
 }

@@ -97,7 +97,7 @@ pub(crate) struct Call {
     pub(crate) caller: u64,
     /// Bytes received and sent back in the call, if it is served without transactions.
     pub(crate) budget: Budget,
-    /// The source whose share of the table includes the call, or `None` if no share includes it.
+    /// The source in whose share of the table the call counts, or `None` if it counts in no share.
     pub(super) share: Option<Bucket>,
     /// Time at which the entry was created, in whole seconds.
     pub(super) began_s: u32,

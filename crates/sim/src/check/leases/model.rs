@@ -53,7 +53,7 @@ struct Handed {
 pub(super) struct Truth {
     /// Number of calls, and work, of each back end.
     pub(super) backends: Vec<(u64, u64)>,
-    /// Open transactions of all calls, including those whose request went to no back end.
+    /// Number of open transactions of all calls, even if their requests went to no back end.
     pub(super) open: u64,
     /// False if a call has more transactions or dialogs than a balancer distinguishes, or if a
     /// timer that changes the counts may not have fired yet at the balancer.

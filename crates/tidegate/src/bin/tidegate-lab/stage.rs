@@ -312,8 +312,8 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     Ok(address)
 }
 
-/// Returns a random seed for a run whose user gives none. So two runs against one server have
-/// different Call-IDs.
+/// Returns a random seed for a run without `--seed`. With random seeds, two runs against one server
+/// have different Call-IDs.
 pub fn random_seed() -> Result<u64, Trouble> {
     getrandom::u64().map_err(|error| {
         Trouble::failure(format!(

@@ -61,7 +61,7 @@ pub(super) struct Call {
     pub(super) dialogs: BTreeSet<Dialog>,
     /// The dialogs that a 2xx has confirmed.
     confirmed: BTreeSet<Dialog>,
-    /// The dialogs whose BYE the balancer has forwarded, until the BYE has ended them or was
+    /// The dialogs for which the balancer has forwarded a BYE that has neither ended them nor was
     /// rejected.
     leaving: BTreeSet<Dialog>,
     /// The dialogs that a BYE has ended.
@@ -135,8 +135,8 @@ impl Call {
         last
     }
 
-    /// Ends `dialog`, and every other dialog whose BYE was forwarded, was not rejected, and no longer
-    /// waits for a response. Ends the call if no dialog is left.
+    /// Ends `dialog`, and every other dialog with a forwarded BYE that was not rejected and no
+    /// longer waits for a response. Ends the call if no dialog is left.
     pub(super) fn end_dialog(&mut self, at: Timestamp, dialog: Option<Dialog>) {
         let is_unanswered = |dialog: &Dialog| !self.has_open_bye(*dialog);
         let unanswered = self.leaving.iter().copied().filter(is_unanswered);
