@@ -108,7 +108,7 @@ impl<T> Table<T> {
         self.alarms.next()
     }
 
-    /// Drops some stale timers if their number exceeds that of calls by more than [`STALE_MIN`].
+    /// Drops some stale timers if there are more of them than calls, by more than [`STALE_MIN`].
     fn sweep(&mut self) {
         if self.alarms.len() <= 2 * self.entries.len() + STALE_MIN {
             return;

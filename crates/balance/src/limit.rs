@@ -149,8 +149,8 @@ impl Allowance {
         self.cps_max.get()
     }
 
-    /// Returns the lower of the configured and the learned rate limit, or infinity if there is
-    /// none.
+    /// Returns the lower of the configured and the learned rate limit, in requests a second, or
+    /// infinity if there is none.
     pub(crate) fn rate_max_cps(&self) -> f64 {
         self.gcra.rate()
     }

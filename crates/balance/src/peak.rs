@@ -31,7 +31,7 @@ impl Peak {
     }
 }
 
-/// Returns the share of an average that remains after the time `passed`.
+/// Returns the fraction of an average, 0 to 1, that remains after the time `passed`.
 pub(crate) fn kept(passed: Duration, decay: Duration) -> f64 {
     (-passed.as_secs_f64() / decay.as_secs_f64()).exp()
 }

@@ -31,7 +31,7 @@ pub struct Assignment {
 pub enum NoBackend {
     /// No back end that the caller permits is up.
     Down,
-    /// No back end that the caller permits and that is up has headroom.
+    /// All back ends that are up and that the caller permits lack headroom.
     Full,
 }
 

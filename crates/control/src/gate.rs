@@ -49,7 +49,7 @@ pub struct Gate {
     seed: (Seed, u32),
     memory: Memory,
     pacer: Pacer,
-    /// Time of the last reading of the processor load that showed idle time, or `None` before the
+    /// Time at which a reading of the processor load last showed idle time, or `None` before the
     /// first such reading.
     idle: Option<Timestamp>,
     ticked: Timestamp,

@@ -190,8 +190,8 @@ const UNREAD_MAX: u32 = 5;
 /// still.
 const STEP_MAX_S: f64 = 0.2;
 
-/// Weight of the newest period in the averages of the ladder, such as the part of the processor
-/// that rejecting takes.
+/// Weight of the newest period in the averages of the ladder, such as the fraction of the processor
+/// time that rejecting takes.
 const LOAD_WEIGHT: f64 = 0.3;
 
 /// A controller that selects whether work that is not admitted is rejected or dropped unread.
@@ -358,7 +358,7 @@ impl Ladder {
         self.measurements.rejection_cost()
     }
 
-    /// Returns the part of the processor that rejecting takes, 0 to 1.
+    /// Returns the fraction of the processor time that rejecting takes, 0 to 1.
     pub fn load(&self) -> f64 {
         self.measurements.load()
     }

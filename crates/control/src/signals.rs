@@ -62,8 +62,8 @@ pub struct Queue {
     /// The maximum number of sessions in the queue. If all messages share one queue, the maximum
     /// number of messages. 0 if no maximum was set.
     pub room: usize,
-    /// If the queue is released at a limited rate, the number of sessions that this rate allowed to
-    /// leave the queue but that have not left it. A number above 1 means that the processor is
+    /// If the law limits the rate at which sessions leave the queue, the number of sessions that
+    /// could have left it at this rate but have not. A number above 1 means that the processor is
     /// slower than this rate.
     pub credit: f64,
     /// The longest wait in a receive buffer of the requests for new work that were read since the

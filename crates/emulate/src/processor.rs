@@ -115,7 +115,7 @@ impl Processor {
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// Returns the part of `time` on a core that other programs do not use.
+    /// Returns the part of `time` on a core that the server can use: other programs use the rest.
     fn own(&self, time: Duration) -> Duration {
         if self.background == 0.0 { time } else { time.mul_f64(1.0 - self.background) }
     }

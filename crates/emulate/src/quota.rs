@@ -79,7 +79,7 @@ impl Account {
         Timestamp::from_nanos(at)
     }
 
-    /// Returns the time at which a thread that runs from `at` on is throttled.
+    /// Returns the time in nanoseconds at which a thread that runs from `at` on is throttled.
     fn throttled_at(&self, at: u64) -> u64 {
         let used_up = at.saturating_add_signed(self.left_ns.max(0));
         if self.tick_ns == 0 {
@@ -89,8 +89,8 @@ impl Account {
         }
     }
 
-    /// Adds the runtime of future periods until some is left again. Returns the start of the last
-    /// of these periods.
+    /// Adds the runtime of future periods until `left_ns` is above 0 again. Returns the start of
+    /// the last of these periods, in nanoseconds.
     fn release(&mut self) -> u64 {
         let owed = self.left_ns.unsigned_abs();
         let periods = owed / self.runtime_ns.unsigned_abs() + 1;

@@ -63,8 +63,8 @@ pub(crate) struct Connections {
     accepts_from: Timestamp,
     /// Time of the last poll that reported all events.
     polled_at: Timestamp,
-    /// Time of the last poll before the present one that reported all events. A connection that the
-    /// present poll reports had nothing to read at that time.
+    /// Time of the last poll that reported all events, without the present poll. A connection that
+    /// the present poll reports had nothing to read at that time.
     quiet_until: Timestamp,
     /// True if the shard no longer accepts connections at the addresses that it shares with other
     /// processes.

@@ -129,7 +129,8 @@ impl Listener {
         self.local
     }
 
-    /// Returns the socket that sends, and that receives the messages without a socket of their own.
+    /// Returns the socket that sends all messages. It also receives the messages that have no
+    /// socket of their own.
     pub fn ordinary(&self) -> &UdpSocket {
         &self.ordinary
     }

@@ -181,8 +181,8 @@ impl Inbox {
         bytes
     }
 
-    /// Prepares the slots that the last system call filled for the next system call. The other
-    /// slots are ready.
+    /// Makes the slots that the last system call filled ready for the next one. The other slots are
+    /// ready already.
     fn prepare(&mut self) {
         for slot in 0..self.stale {
             let room = self.buffers[slot].room_mut();

@@ -36,8 +36,8 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Returns the part of the emergency calls that were set up in time, or `None` if no emergency
-    /// calls were offered.
+    /// Returns the fraction of the emergency calls that were set up in time, 0 to 1, or `None` if
+    /// no emergency calls were offered.
     pub(crate) fn emergency_part(&self) -> Option<f64> {
         (self.emergency > 0).then(|| self.emergency_in_time as f64 / self.emergency as f64)
     }

@@ -231,18 +231,19 @@ impl Outcome {
         self.offered.saturating_sub(self.persons)
     }
 
-    /// Returns the number of people who were answered, as a part of all people whose first call was
-    /// in the measured time.
+    /// Returns the fraction, 0 to 1, of the people with a first call in the measured time who were
+    /// answered.
     pub fn served_part(&self) -> f64 {
         self.persons_served as f64 / self.persons.max(1) as f64
     }
 
-    /// Returns the part of the requests that were answered with 2xx within the deadline.
+    /// Returns the fraction of the requests that were answered with 2xx within the deadline, 0 to
+    /// 1.
     pub fn handled_part(&self) -> f64 {
         self.requests_handled as f64 / self.requests.max(1) as f64
     }
 
-    /// Returns the part of the offered calls that was rejected.
+    /// Returns the fraction of the offered calls that was rejected, 0 to 1.
     pub(crate) fn rejected_part(&self) -> f64 {
         self.rejected as f64 / self.offered.max(1) as f64
     }

@@ -36,8 +36,8 @@ use crate::transaction::open::open;
 
 /// Result of serving a request.
 pub(crate) enum Served {
-    /// The request was forwarded, absorbed or dropped, or got a response that does not reject it or
-    /// that repeats an earlier one.
+    /// The request was forwarded, absorbed or dropped. Or it got a response that is not a
+    /// rejection, or that repeats an earlier response.
     Here,
     /// The request was answered with 503, for a temporary reason.
     RejectedForNow,
@@ -252,7 +252,8 @@ fn process<'a>(
     }
 }
 
-/// Counts a request that gets our Path, or that leaves on the flow of a registration.
+/// Counts a request to which the proxy adds its Path, or that leaves on the flow of a registered
+/// phone.
 fn count_flow(
     step: &Step<'_>,
     received: &Received,

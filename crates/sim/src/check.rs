@@ -263,7 +263,7 @@ impl Checkers {
 pub struct Report {
     /// Violations in the order in which they were found.
     pub violations: Vec<Violation>,
-    /// The number of further violations, which are not kept.
+    /// Number of violations that were found but are not kept in `violations`.
     pub further: u64,
     /// Requests, responses and calls that the checkers did not watch because their memory was full.
     pub unwatched: u64,

@@ -72,7 +72,7 @@ pub(crate) struct Call {
     hangs_up: Timestamp,
     /// Time from the answer until the caller hangs up.
     hold: Duration,
-    /// Number of servers that have rejected the call, which is the index of the current server.
+    /// Number of servers that have rejected the call. It is also the index of the current server.
     pub server: usize,
     /// Time at which the caller first sent the BYE, or `None` if it has sent none.
     left: Option<Timestamp>,

@@ -67,7 +67,7 @@ impl Caller {
         self.stats.persons.measured_came += u64::from(is_measured);
     }
 
-    /// Counts a person whose call, which was to start at `intended`, was answered.
+    /// Counts a person whose call was answered at `answered`. The call was due at `intended`.
     pub(super) fn record_served(
         &mut self,
         answered: Timestamp,

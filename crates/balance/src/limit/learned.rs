@@ -23,7 +23,7 @@ const OFF: u64 = u64::MAX;
 pub(crate) struct Learned {
     /// Earliest end of the current interval, in nanoseconds since the program started.
     ends_at: AtomicU64,
-    /// Copy of the rate in `record`, in requests a second, which is read without a lock.
+    /// Copy of the rate in `record`, in requests a second. It is read without a lock.
     rate: AtomicF64,
     /// Requests that the back end got in the current interval.
     given: AtomicU64,

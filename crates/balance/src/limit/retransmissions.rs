@@ -123,7 +123,7 @@ impl RetransmissionWindow {
     }
 }
 
-/// Returns the share of requests whose retransmissions were redundant.
+/// Returns the share of requests with redundant retransmissions, 0 to 1.
 fn share_redundant(seen: &Responses) -> f64 {
     let is_queueing = seen.least.is_some_and(|least| least >= QUEUE_MIN);
     if is_queueing { seen.late as f64 / seen.heard as f64 } else { 0.0 }

@@ -44,7 +44,7 @@ const NONE: u64 = u64::MAX;
 pub(crate) struct Window {
     /// Earliest end of the current interval, in nanoseconds since the program started.
     ends_at: AtomicU64,
-    /// Copy of the window in `record`, in requests, which is read without a lock.
+    /// Copy of the window in `record`, in requests. It is read without a lock.
     window: AtomicF64,
     /// Requests without a response, by the slice in which they were sent. The upper half of a word
     /// is the number of the slice, the lower half the count.

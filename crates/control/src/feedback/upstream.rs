@@ -150,7 +150,8 @@ impl Upstream {
         self.load.on_request(now, category, self.sent_share(category));
     }
 
-    /// Returns the share of its new requests of this category that the peer seems to send.
+    /// Returns the share, 0 to 1, of the peer's new requests of this category that the peer seems
+    /// to send. It holds back the other requests.
     fn sent_share(&self, category: Category) -> f64 {
         // Only `loss` also reduces single requests.
         let is_reduced = category != Category::Single || self.algorithm() == Some(Algorithm::Loss);
@@ -265,8 +266,9 @@ impl Upstream {
         true
     }
 
-    /// Returns the grant if the peer uses all of it, so that it does not show how much more it would
-    /// send. A peer that does not obey sends all that it has.
+    /// Returns the grant in calls a second if the peer uses all of it. Then its calls do not show
+    /// how many more it would send. Otherwise returns `None`, and also for a peer that this server
+    /// itself limits: such a peer sends all that it has.
     fn used_up_cps(&self) -> Option<f64> {
         let is_used_up =
             self.grant.is_used_up() && !self.policing.is_policed() && !self.told.sets_no_limit();

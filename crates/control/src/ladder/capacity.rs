@@ -26,8 +26,8 @@ pub(super) struct Capacity {
     serving_s: f64,
     /// True after the first busy period: one with at most [`IDLE`] idle time.
     was_busy: bool,
-    /// Mean CPU time of the last busy periods, as a part of a period. It is less than 1 with a
-    /// quota, or if other programs use the processor.
+    /// Mean CPU time of the last busy periods, divided by the length of a period. It is less than 1
+    /// with a quota, or if other programs use the processor.
     full_cpu: f64,
 }
 

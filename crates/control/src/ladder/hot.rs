@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_world::{DroppableMethod, Shedding, Timestamp};
 
-/// Number of counters. All packets whose marks have the same lowest 8 bits share a counter.
+/// Number of counters. Packets share a counter if the lowest 8 bits of their marks are the same.
 const COUNTERS: usize = 256;
 
 /// Maximum number of packets with the same mark in a period. With more packets, the mark is hot.
@@ -18,7 +18,7 @@ const MANY: u32 = 16;
 /// 3261 §17.1.1.2: 64·T1).
 const HOLD: Duration = Duration::from_secs(32);
 
-/// The most frequent mark of one counter, which may be hot.
+/// A mark that may be hot: the most frequent mark of one counter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Candidate {
     mark: u32,

@@ -174,14 +174,14 @@ impl Measurements {
         self.cost.map(Duration::from_secs_f64)
     }
 
-    /// Returns the part of the processor that rejecting takes, 0 to 1.
+    /// Returns the fraction of the processor time that rejecting takes, 0 to 1.
     pub(super) fn load(&self) -> f64 {
         self.load.unwrap_or_default()
     }
 
-    /// Returns the part of the processor that is taken by rejecting messages to which the share
-    /// applies. Dropping more of these messages does not reduce the cost of rejecting exempt
-    /// messages.
+    /// Returns the fraction of the processor time, 0 to 1, that rejecting takes for messages to
+    /// which the share applies. Dropping more of these messages does not reduce the cost of
+    /// rejecting exempt messages.
     pub(super) fn subject_load(&self, period: &Period) -> f64 {
         let mean = self.load();
         let load = if period.idle > ROOM { mean.min(period.load) } else { mean };

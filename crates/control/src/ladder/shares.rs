@@ -118,8 +118,8 @@ impl Shares {
     }
 }
 
-/// Returns the state of each method of which nothing is dropped. A client retransmits an INVITE at
-/// longer intervals than any other request.
+/// Returns, for each method, the state in which nothing is dropped. A client retransmits an INVITE
+/// at longer intervals than any other request.
 fn none_dropped() -> [Dropped; 2] {
     [Dropped::new(LATE_MAX), Dropped::new(LATE_MAX_NON_INVITE)]
 }

@@ -34,8 +34,8 @@ const OTHERS_CPS: f64 = 5.0;
 /// the share applies to all sources.
 const FAILED_MAX: u32 = 3;
 
-/// Time for which messages of all sources are dropped, after dropping only those of heavy sources
-/// has failed.
+/// Time for which messages of all sources are dropped, if it was not enough to drop only messages
+/// of heavy sources.
 const ALL_FOR: Duration = Duration::from_secs(10);
 
 /// The sources whose messages are dropped: all sources, or only heavy ones.
@@ -48,7 +48,7 @@ pub(super) struct Target {
     /// Number of periods in a row in which dropping only the messages of heavy sources was not
     /// enough.
     failed: u32,
-    /// Messages of all sources must be dropped before this time, not only those of heavy sources.
+    /// Until this time, messages of all sources are dropped, not only messages of heavy sources.
     all_until: Timestamp,
 }
 

@@ -202,7 +202,7 @@ impl Pi {
         self.counted = Counted::of(signals);
     }
 
-    /// Returns the rate at which the queue is released, calls/s.
+    /// Returns the rate at which calls may leave the queue, in calls a second.
     fn release(&mut self, signals: &Signals, step_s: f64) -> f64 {
         let target = self.queue_time_s * self.entering.value();
         let error = signals.queue.waiting as f64 - target;

@@ -21,7 +21,7 @@ pub(super) trait Estimate: Debug + Send {
     /// by which the admitted share changes, or `None` if the factor is not known.
     fn factor(&mut self, now: Timestamp, arrived: u64, signals: &Signals) -> Option<f64>;
 
-    /// Returns the target of the occupancy, or `None` if the estimate is of another quantity.
+    /// Returns the target of the occupancy, 0 to 1, or `None` if the law measures something else.
     fn occupancy_aimed_at(&self) -> Option<f64> {
         None
     }

@@ -82,8 +82,8 @@ struct Vegas {
 }
 
 impl Vegas {
-    /// Returns the change of the window after a call with this latency. `least_s` is the least
-    /// latency.
+    /// Returns the change of the window, in calls, after a call with the latency `latency_s`.
+    /// `least_s` is the least latency so far. Both are in seconds.
     fn change(&self, least_s: f64, latency_s: f64) -> f64 {
         let waiting = (self.limit * (1.0 - least_s / latency_s)).ceil();
         let step = self.limit.log10().floor().max(1.0);

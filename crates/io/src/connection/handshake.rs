@@ -55,8 +55,8 @@ impl Connection {
         self.failed(counters, HandshakeFailure::Closed, UpgradeFailure::Closed)
     }
 
-    /// Returns the counter of failures for the present handshake: that of the reason `tls` during
-    /// the TLS handshake, and that of the reason `upgrade` during the handshake of a WebSocket.
+    /// Returns the counter of failures for the present handshake: the counter of the reason `tls`
+    /// during a TLS handshake, or the counter of the reason `upgrade` during a WebSocket handshake.
     fn failed<'c>(
         &self,
         counters: &'c Counters,

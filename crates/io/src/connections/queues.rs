@@ -12,7 +12,8 @@ use tidegate_world::ConnectionId;
 pub(super) struct ReadQueue {
     opened: VecDeque<ConnectionId>,
     accepted: VecDeque<ConnectionId>,
-    /// True if the next turn is that of a connection that the core has opened, if one waits.
+    /// True if the next turn goes to a connection that the core has opened, provided that such a
+    /// connection waits.
     opened_is_next: bool,
 }
 
@@ -40,7 +41,7 @@ impl ReadQueue {
         self.end_turn();
     }
 
-    /// Ends the turn of the front connection, which is read again after the other connections.
+    /// Ends the turn of the front connection. It is read again after the other connections.
     pub(super) fn pass_on(&mut self) {
         if let Some(id) = self.end_turn() {
             self.push_back(id);

@@ -46,9 +46,9 @@ impl Frames {
         }
     }
 
-    /// Fills one frame for each batch of the `pending` entries of `queue` that belong to `socket`.
-    /// Returns the batches. Entries whose bit is set in `may_join` may be in batches with others,
-    /// with up to `pad_max` bytes added to each.
+    /// Forms batches of the `pending` entries of `queue` that belong to `socket`, and fills one
+    /// frame for each batch. Returns the batches. An entry shares a batch with others only if its
+    /// bit is set in `may_join`. Then at most `pad_max` bytes are added to it.
     pub(super) fn fill(
         &mut self,
         queue: &[Outgoing],
@@ -103,7 +103,7 @@ impl Frames {
         plan
     }
 
-    /// Sends `gso_batches`, of which the first has the number `first`. Their frames must have been
+    /// Sends `gso_batches`. The first of them has the number `first`. Their frames must have been
     /// filled by [`fill`](Self::fill), and their datagrams must still exist. Returns the number of
     /// batches that the kernel took.
     pub(super) fn send(

@@ -105,7 +105,7 @@ impl Prices {
         }
     }
 
-    /// Returns the median of each cost over the rounds of which `of` has the costs.
+    /// Returns the median of each cost over all rounds. `of` contains the costs of each round.
     pub fn median(of: &[Self]) -> Self {
         let median = |price: fn(&Self, usize) -> Option<f64>| -> [Option<f64>; Work::CLASSES_MAX] {
             std::array::from_fn(|class| {

@@ -1,7 +1,7 @@
 //! Computes the CPU time that a server spends on sockets for each received and each sent packet.
 
-/// The number of packets received and sent in one run, and the CPU time that the server's thread
-/// spent outside its core, which is the proxy without sockets.
+/// Two values of one run: the number of packets received and sent, and the CPU time that the
+/// server's thread spent outside its core. The core is the proxy without sockets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Outside {
     pub received: u64,

@@ -31,7 +31,7 @@ impl Slice {
         Self { runs, period: period.mul_f64(runs.div_duration_f64(runtime)) }
     }
 
-    /// Returns the part of a core that the thread may use.
+    /// Returns the fraction of a core that the thread may use, 0 to 1.
     pub fn share(&self) -> f64 {
         self.runs.div_duration_f64(self.period)
     }

@@ -21,7 +21,7 @@ use crate::measure::thread_ns;
 /// Length of a typical INVITE, in bytes.
 const INVITE: usize = 500;
 
-/// Number of batches that give one measured value, which is their mean.
+/// Number of batches for one measured value. The value is the mean over these batches.
 const BATCHES: u32 = 4;
 
 /// The CPU time for a datagram in µs, separately for sending and for reading.

@@ -103,7 +103,7 @@ impl Phase {
         bound(self.offered_cps / CAPACITY_CPS)
     }
 
-    /// Returns the goodput as a part of the greatest possible goodput.
+    /// Returns the goodput as a fraction of the greatest possible goodput.
     pub(crate) fn goodput_of_bound(&self) -> f64 {
         self.goodput_cps / CAPACITY_CPS / self.bound()
     }

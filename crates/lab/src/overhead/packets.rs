@@ -69,8 +69,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns the additional CPU time as a part of the CPU time without overload control. The
-    /// function uses the medians.
+    /// Returns the median of the additional CPU time, divided by the median of the CPU time without
+    /// overload control.
     pub fn part(&self) -> f64 {
         self.more_ns.median / self.none_ns.median
     }

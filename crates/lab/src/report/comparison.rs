@@ -269,7 +269,8 @@ fn marked(mut figure: Figure) -> Figure {
     figure
 }
 
-/// Returns the height at `x` of the line through `corners`, which are sorted by `x`.
+/// Returns the y value at `x` of the line through `corners`. The corners must be sorted by their x
+/// value.
 fn between(corners: &[(f64, f64)], x: f64) -> f64 {
     let right = corners.partition_point(|corner| corner.0 < x).clamp(1, corners.len() - 1);
     let ((x0, y0), (x1, y1)) = (corners[right - 1], corners[right]);

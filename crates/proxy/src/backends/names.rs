@@ -74,7 +74,7 @@ struct Entry {
     subject: Subject,
     /// Types of the address records to query, in the order of the listeners. Empty for a domain.
     records: AddressRecords,
-    /// Number of types of records without a usable address in this round of queries.
+    /// Number of types in `records` that were queried in this round and gave no usable address.
     tried: usize,
     state: State,
     /// Number of failed queries for this name since the last successful one.

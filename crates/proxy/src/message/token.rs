@@ -42,8 +42,8 @@ const BACKEND_V6: u8 = 1;
 const PEER_V6: u8 = 2;
 /// Bit of `kind`: the peer is behind address translation.
 const IS_TRANSLATED: u8 = 4;
-/// Bit of `kind`: the token has the address of a user, or of a trusted source, in the place of that
-/// of the back end.
+/// Bit of `kind`: instead of the address of a back end, the token has the address of a user or of a
+/// trusted source.
 const IS_USER: u8 = 8;
 /// Bit of `kind` for a peer without a connection: its datagrams come from another port than the one
 /// in its Via. An earlier version of Tidegate set this bit for each peer with a connection.
@@ -98,8 +98,8 @@ pub(crate) struct RouteToken {
     pub(crate) is_user: bool,
 }
 
-/// The flow of the peer, which is the party of a dialog that is not the back end. On this flow a
-/// request of the peer arrived, or a request was sent to the peer.
+/// The flow of the peer: the party of a dialog other than the back end. On this flow a request of
+/// the peer arrived, or a request was sent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerFlow {
     /// The listener at which messages of the peer arrive.

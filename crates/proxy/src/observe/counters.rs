@@ -167,14 +167,15 @@ impl Counters {
         &self.rejected[why as usize]
     }
 
-    /// Returns the counter of new work that was rejected before the gate decided on it, for one
-    /// bucket. The gate has not counted this work.
+    /// Returns, for one bucket, the counter of new work that was rejected before the gate decided
+    /// on it. The gate has not counted this work.
     pub fn rejected_before(&self, bucket: Bucket) -> &Counter {
         &self.rejected_before[bucket as usize]
     }
 
-    /// Returns the counter of new work that the gate admitted and that was rejected when its turn
-    /// came, for one bucket. Here, work with priority counts as an ordinary call or single request.
+    /// Returns, for one bucket, the counter of new work that the gate admitted, but that was
+    /// rejected when its turn came. Here, work with priority counts as an ordinary call or single
+    /// request.
     pub fn rejected_after(&self, bucket: Bucket) -> &Counter {
         &self.rejected_after[bucket as usize]
     }

@@ -28,7 +28,7 @@ pub struct Gauges {
     pub rejecting_of_class: [Counter; Class::ALL.len()],
     /// The law's limit on new work, by bucket.
     pub limits: [LimitGauges; Bucket::ALL.len()],
-    /// The maximum number of waiting new calls that the law sets, plus one, or zero if it sets no
+    /// The number of new calls that the law allows to wait, plus one, or zero if the law sets no
     /// such limit.
     pub waiting_limit: Counter,
     /// Rate at which the gate releases new calls from their queue, in thousandths of calls/s, or

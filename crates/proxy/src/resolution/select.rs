@@ -54,7 +54,8 @@ impl Rates {
         Self { of_zero: 1.0 / zeros.max(1) as f64 }
     }
 
-    /// Returns the random time of a server for the request with this hash.
+    /// Draws a time for `server` from its exponential distribution. For the same server and the
+    /// same `hash` of a request, the time is always the same.
     fn time_of(&self, server: &SrvRecord, hash: u64) -> f64 {
         let rate = if server.weight == 0 { self.of_zero } else { f64::from(server.weight) };
         // Uniform in (0, 1), both ends excluded, so that the logarithm is finite and not zero.

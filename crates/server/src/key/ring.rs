@@ -80,13 +80,13 @@ pub struct Shown {
 /// The reason why [`KeyRing::rotated`] does not add a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRotated {
-    /// The newest key, which has this version, does not make tokens yet. It makes tokens after this
-    /// time.
+    /// The newest key does not make tokens yet. The fields are its version, and the time after
+    /// which it makes tokens.
     Settling(u32, Duration),
-    /// There are already [`KEYS_MAX`] keys, and the oldest key, which has this version, may still
-    /// be needed. It can be removed after this time.
+    /// There are already [`KEYS_MAX`] keys, and tokens may still need the oldest one. The fields
+    /// are its version, and the time after which it can be removed.
     Kept(u32, Duration),
-    /// The clock shows this time, which is before 2026 and therefore wrong.
+    /// The clock is wrong: it shows this time, which is before 2026.
     Clock(UnixTime),
 }
 

@@ -27,7 +27,7 @@ impl Layout {
         fits.then_some(Self { first: (head as u64).next_multiple_of(PAGE), slot })
     }
 
-    /// Returns the offset of slot `index`.
+    /// Returns the offset of slot `index` in the file, in bytes.
     pub fn offset(&self, index: u64) -> u64 {
         self.first + index * self.slot
     }

@@ -56,8 +56,8 @@ pub struct Ending {
 }
 
 impl Finish {
-    /// Combines this result with that of a shard. Returns the worse result, with the longer
-    /// duration.
+    /// Combines this result with the result of a shard. Returns the worse of the two results, with
+    /// the longer of their durations.
     pub(super) fn and(self, summary: Summary) -> Self {
         let after = |so_far: Duration| so_far.max(summary.after);
         match (self, summary.ended) {

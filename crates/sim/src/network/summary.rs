@@ -40,7 +40,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Returns the packets and copies that will never arrive, for any reason.
+    /// Returns the number of packets and copies that will never arrive, for any reason.
     pub fn missing(&self) -> u64 {
         let Self { lost, overflowed, partitioned, down, stalled, filtered, .. } = self;
         let Self { undeliverable, closed, unconnected, .. } = self;

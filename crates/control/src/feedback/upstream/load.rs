@@ -53,8 +53,8 @@ pub(super) struct Load {
     single_rps: f64,
     /// Number of requests that come with one new request, including that request.
     with_new: f64,
-    /// ACKs and CANCELs a second that do not belong to new requests that arrive now, but to
-    /// re-INVITEs, or to calls that rang for a while.
+    /// ACKs and CANCELs a second that belong to re-INVITEs or to calls that rang for a while, and
+    /// not to new requests that arrive now.
     other_required_rps: f64,
 }
 
