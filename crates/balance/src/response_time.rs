@@ -77,7 +77,8 @@ pub(crate) struct ResponseTimes {
     histogram: Histogram,
     /// Number of unanswered requests that start calls, counted while the [`CostRatio`] is learned.
     starts: AtomicU32,
-    /// Number of all other unanswered requests, counted while the [`CostRatio`] is learned.
+    /// Number of unanswered requests that do not start calls, counted while the [`CostRatio`] is
+    /// learned.
     ends: AtomicU32,
 }
 

@@ -10,7 +10,7 @@ use tidegate_world::Timestamp;
 /// The interval at which counts fade.
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
-/// Factor by which a count decays in a period. The time constant is 0.45 s.
+/// Factor by which a count decays in one [`PERIOD`]. The time constant is 0.45 s.
 const KEPT: f64 = 0.8;
 
 /// The shortest observation time in seconds. A rate over less time would depend on chance.

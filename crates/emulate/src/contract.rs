@@ -120,7 +120,8 @@ impl<C: Core> Core for Host<C> {
         self.core.poll_connect()
     }
 
-    /// Returns the next connection to close, once all packets that the core sent before have left.
+    /// Returns the next connection to close. It is held back until all packets that the core sent
+    /// before have left.
     fn poll_close(&mut self) -> Option<ConnectionId> {
         self.closes.pop(self.reached)
     }

@@ -28,7 +28,7 @@ pub enum Profile {
     Gradual {
         /// Duration of the rise.
         up: Duration,
-        /// Time at factor 1.
+        /// Time for which the factor stays at 1.
         hold: Duration,
         /// Duration of the fall.
         down: Duration,

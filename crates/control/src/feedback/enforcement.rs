@@ -51,7 +51,7 @@ impl Enforcement {
     /// Adds the calls that can be served in one tick to the saved calls. The peer is granted
     /// `level` calls a second and sends `offered` calls a second. `rejection` is the cost of a
     /// rejection as a fraction of the cost of a call. Returns the calls a second that can be served
-    /// after the time for rejections is subtracted.
+    /// in the time that rejections leave.
     pub(super) fn save(&mut self, level: f64, offered: f64, rejection: f64) -> f64 {
         let served = ((level - offered * rejection) / (1.0 - rejection)).clamp(0.0, level);
         self.saved = (self.saved + served * TICK.as_secs_f64()).min(saved_max(level));

@@ -134,8 +134,8 @@ impl Backlog {
     }
 }
 
-/// Returns whether one more query may take one of `max` places. `taken` places are taken, `held` of
-/// them by queries for names of the same domain.
+/// Returns whether one more query may take one of `max` places. `taken` is the number of places in
+/// use, and `held` is the number of those that queries for names of the same domain use.
 fn may_take(max: usize, taken: usize, held: usize, is_known: bool) -> bool {
     match is_known {
         true => taken < max,

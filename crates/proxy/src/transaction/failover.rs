@@ -22,10 +22,10 @@ use crate::target::Target;
 use crate::transaction::branches::{read_again, send_again, start_again};
 use crate::transaction::context::{Context, Live};
 
-/// The time after a 503 during which a back end gets no request that another back end has rejected,
-/// so that a rejected call does not go from one saturated server to the next. For a request that
-/// another back end did not answer, only a 503 because of overload counts, not a 503 for a single
-/// callee.
+/// The time after a 503 of a back end during which this back end gets no failovers. So a rejected
+/// call does not go from one saturated server to the next. If another back end has rejected the
+/// request, any 503 counts. If another back end did not answer it, only a 503 because of overload
+/// counts.
 const SATURATED: Duration = Duration::from_secs(1);
 
 /// Sends the request to another target after a target has sent a 503. The cause of the 503 may be

@@ -25,8 +25,8 @@ pub(super) struct Probed {
     /// Time of the next regular probe of the back end, or `NEVER` if this shard does not probe it
     /// regularly.
     pub(super) next: Timestamp,
-    /// Time of the timer in [`Schedule::due`] that is valid for this back end, or `NEVER` if none
-    /// is.
+    /// Time of the only valid timer of this back end in [`Schedule::due`], or `NEVER` if the back
+    /// end has no valid timer.
     armed: Timestamp,
     pub(super) question: Option<Question>,
     pub(super) flight: Option<Flight>,
