@@ -64,6 +64,13 @@ pub struct QueueControl {
     pub release: Release,
     /// The order in which the queue is served.
     pub order: QueueOrder,
+    /// True if waiting sessions take turns with messages of existing calls. Otherwise messages of
+    /// existing calls are served before sessions, except for a few.
+    pub takes_turns: bool,
+    /// A session is released only while fewer INVITEs than this number [wait for an
+    /// answer](crate::Answers). This has no effect if the gate judges work when it is taken from the
+    /// queue.
+    pub unanswered_max: f64,
     /// Maximum wait of a session, or `None` for no limit. A session that has waited longer is
     /// rejected when its turn comes.
     pub wait_max: Option<Duration>,
@@ -93,6 +100,8 @@ impl Control {
             waiting_max: usize::MAX,
             release: Release::Open,
             order: QueueOrder::Fifo,
+            takes_turns: false,
+            unanswered_max: f64::INFINITY,
             wait_max: None,
         },
         rank_floor: 0.0,

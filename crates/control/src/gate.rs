@@ -14,8 +14,8 @@ use crate::arrival_rate::ArrivalRate;
 use crate::signals::{BUCKETS, Reading};
 use crate::sources::Sources;
 use crate::{
-    Backlog, Bucket, Control, Decide, Fairness, Flow, Law, Memory, Occupancy, Pacer, PriorityCap,
-    Service, Sessions, Settings, Shadow, Signals, Throttle, Ticket, Values,
+    Answers, Backlog, Bucket, Control, Decide, Fairness, Flow, Law, Memory, Occupancy, Pacer,
+    PriorityCap, Service, Sessions, Settings, Shadow, Signals, Throttle, Ticket, Values,
 };
 
 /// A rejection counts as early if the processor was idle for a part of this time before the
@@ -251,9 +251,17 @@ impl Gate {
             || self.signals.queue.waiting >= queue.waiting_max
     }
 
-    /// Returns whether the law's release rate allows taking a new session from the queue now.
+    /// Returns whether the law allows taking a new session from the queue now.
     pub fn may_release(&self) -> bool {
-        self.stopping || self.pacer.may_release(self.control.queue.release)
+        let queue = &self.control.queue;
+        let is_bounded = self.settings.decide == Decide::Arrival
+            && self.signals.answers.waiting as f64 >= queue.unanswered_max;
+        self.stopping || (self.pacer.may_release(queue.release) && !is_bounded)
+    }
+
+    /// Records the counts of INVITEs that were sent to back ends, and of their answers.
+    pub fn on_answers(&mut self, answers: Answers) {
+        self.signals.answers = answers;
     }
 
     /// Records that the service of a message begins after it waited for `sojourn`. `ticket` is its

@@ -58,6 +58,7 @@ mod testing;
 mod throttle;
 mod tiers;
 mod trail;
+mod unanswered;
 mod verdict;
 mod watch;
 
@@ -88,5 +89,6 @@ pub use sources::{Sender, SourceSettings};
 pub use throttle::{Throttle, ThrottleKind};
 pub use tidegate_world::{Param, Range, Wrong};
 pub use tiers::{Tier, TierSettings, Tiers};
+pub use unanswered::{Answers, Unanswered};
 pub use verdict::{Reason, Ticket, Verdict};
 pub use watch::Watch;

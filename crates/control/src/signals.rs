@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_world::{Timestamp, unit_enum};
 
-use crate::{Backlog, Costs, Mix, Sessions, Sojourn};
+use crate::{Answers, Backlog, Costs, Mix, Sessions, Sojourn};
 
 unit_enum! {
     /// A kind of new work. Each kind has its own throttle. Metrics use these names.
@@ -135,6 +135,8 @@ pub struct Signals {
     pub sessions: Sessions,
     /// Numbers of waiting messages, by kind.
     pub backlog: Backlog,
+    /// Counts of the INVITEs that were sent to back ends, and of their answers.
+    pub answers: Answers,
 }
 
 impl Signals {

@@ -13,6 +13,7 @@ mod large;
 mod queue;
 pub(crate) mod reject;
 pub(crate) mod source_policy;
+mod turns;
 pub(crate) mod upstream;
 pub(crate) mod view;
 mod waiting;

@@ -125,8 +125,11 @@ impl Proxy {
         let can_drop = settings.listeners.iter().all(|listener| !listener.shared);
         let kernel_shed = KernelShed::new(overload, can_drop);
         let sheds = kernel_shed.is_some();
-        let limits =
-            QueueLimits { messages_max: settings.queue_max, bytes_max: settings.queue_bytes_max };
+        let limits = QueueLimits {
+            messages_max: settings.queue_max,
+            bytes_max: settings.queue_bytes_max,
+            t1: settings.timing.t1,
+        };
         let upstream = UpstreamPeers::new(&overload.feedback, settings.start, settings.seed, shard);
         let ingress = Ingress::new(gate, upstream, overload, limits, waits, sources, trace);
         // A back end in several pools keeps the value that is set last: that of its first pool.

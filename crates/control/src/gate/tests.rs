@@ -1,8 +1,8 @@
 use super::*;
 use crate::testing::at_ms as at;
 use crate::{
-    Allowance, Entry, Estimation, Flow, Param, Reason, Release, Scheme, Sender, SessionCheck,
-    ShedOrder, ThrottleKind, Ticket, Values, Verdict, Weight,
+    Allowance, Answers, Entry, Estimation, Flow, Param, Reason, Release, Scheme, Sender,
+    SessionCheck, ShedOrder, ThrottleKind, Ticket, Values, Verdict, Weight,
 };
 
 mod accounts;
@@ -237,6 +237,19 @@ fn a_repetition_that_outlives_the_memory_is_not_counted_as_new() {
     assert_eq!(gate.on_taken(at(65_000), again), None);
     let once = Flow { offered: 1, entered: 1, taken: 1, admitted: 1, ..Flow::default() };
     assert_eq!(flow(&gate), Flow { arrived: 2, repeated: 1, ..once });
+}
+
+#[test]
+fn calls_wait_in_the_queue_while_too_many_sent_ones_are_unanswered() {
+    for (decide, expected) in [(Decide::Arrival, [true, false]), (Decide::Service, [true; 2])] {
+        let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
+        gate.control.queue.unanswered_max = 2.5;
+        let released = [2, 3].map(|waiting| {
+            gate.on_answers(Answers { waiting, ..Answers::default() });
+            gate.may_release()
+        });
+        assert_eq!(released, expected, "{decide:?}");
+    }
 }
 
 #[test]

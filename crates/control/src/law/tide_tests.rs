@@ -251,6 +251,34 @@ fn calls_become_too_old_only_in_a_long_overload() {
     assert_eq!(bench.control.queue.wait_max, None);
 }
 
+/// Runs `count` busy ticks in each of which two calls are sent to back ends and answered after
+/// 300 ms.
+fn answers(bench: &mut Bench, count: usize, rejected: u64) {
+    for _ in 0..count {
+        let answers = &mut bench.signals.answers;
+        (answers.sent, answers.ended) = (answers.sent + 2, answers.ended + 2);
+        answers.waited += 2 * Duration::from_millis(300);
+        ticks(bench, 1, 1.0, 2, rejected);
+    }
+}
+
+#[test]
+fn if_back_ends_are_slow_unanswered_calls_are_limited_for_two_seconds_after_a_rejection() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    ticks(&mut bench, 100, 1.0, 2, 1);
+    assert!(!bench.control.queue.takes_turns && bench.control.queue.unanswered_max.is_infinite());
+    answers(&mut bench, 900, 0);
+    assert!(bench.control.queue.takes_turns);
+    assert_eq!(bench.control.queue.unanswered_max, f64::INFINITY);
+    answers(&mut bench, 1, 1);
+    let limit = bench.control.queue.unanswered_max;
+    assert!((limit - 200.0 * (0.3 + 0.05)).abs() < 1.0, "{limit}");
+    answers(&mut bench, 199, 0);
+    assert!(bench.control.queue.unanswered_max.is_finite());
+    answers(&mut bench, 1, 0);
+    assert_eq!(bench.control.queue.unanswered_max, f64::INFINITY);
+}
+
 #[test]
 fn waits_are_in_order() {
     assert!(ENTRY.values(&[("wait_min", 0.2)]).is_err());

@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{
-    Backlog, Ban, Bucket, Decide, Gate, Ladder, Reason, Recalled, Release, Ticket, Values,
+    Answers, Backlog, Ban, Bucket, Decide, Gate, Ladder, Reason, Recalled, Release, Ticket, Values,
 };
 use tidegate_world::{Flow, Load, Received, Shedding, Stream, Timestamp, Transmit, Transport};
 
@@ -65,6 +65,8 @@ pub(crate) struct QueueLimits {
     pub(crate) messages_max: usize,
     /// Maximum number of bytes in the buffers of all waiting long messages.
     pub(crate) bytes_max: usize,
+    /// T1 of RFC 3261 §17.1.1.1.
+    pub(crate) t1: Duration,
 }
 
 impl Ingress {
@@ -92,7 +94,7 @@ impl Ingress {
             challenges: Challenges::new(overload.gate.memory_max),
             spare: Spare::default(),
             trace,
-            queues: ClassQueues::new(limits.messages_max),
+            queues: ClassQueues::new(limits.messages_max, limits.t1),
             fifo: Fifo::new(limits.messages_max),
             large: LargeBuffers::new(limits.bytes_max),
             is_full_behind: false,
@@ -211,7 +213,8 @@ impl Ingress {
 
     /// Runs the due timers of the gate and of the upstream peers. Returns whether the feedback for
     /// the upstream peers was updated.
-    pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp, answers: Answers) -> bool {
+        self.gate.on_answers(answers);
         self.gate.handle_timeout(now, self.new_sessions());
         self.upstream.handle_timeout(now, &self.gate)
     }
@@ -381,13 +384,19 @@ impl Ingress {
     }
 
     /// Returns the next message to serve, or its rejection. `None` if no message is to be served
-    /// now.
-    pub(crate) fn next(&mut self, now: Timestamp, view: View<'_>) -> Option<Decided> {
+    /// now. `answers` counts the INVITEs that were sent to back ends.
+    pub(crate) fn next(
+        &mut self,
+        now: Timestamp,
+        answers: Answers,
+        view: View<'_>,
+    ) -> Option<Decided> {
+        self.gate.on_answers(answers);
         let may_release = self.gate.may_release();
-        let order = self.gate.control().queue.order;
+        let control = &self.gate.control().queue;
         let next = match self.queueing {
-            Queueing::Class => self.queues.next(order, may_release),
-            Queueing::Fifo => self.queues.next_invite(order, may_release),
+            Queueing::Class => self.queues.next(now, control, may_release),
+            Queueing::Fifo => self.queues.next_invite(control.order, may_release),
         };
         match next {
             Some(waiting) => {

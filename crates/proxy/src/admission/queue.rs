@@ -1,10 +1,13 @@
 //! Queues of waiting messages, and the order in which they are served.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use tidegate_control::{INVITES_PER_REGISTER, QueueOrder};
+use tidegate_control::{INVITES_PER_REGISTER, QueueControl, QueueOrder};
+use tidegate_world::Timestamp;
 
 use super::invites::{Cancelled, Invites};
+use super::turns::Turns;
 use super::waiting::{QueueClass, Waiting};
 
 pub(crate) struct ClassQueues {
@@ -19,14 +22,8 @@ pub(crate) struct ClassQueues {
     peak: usize,
     /// Index, in [`TURNS`], of the queue of new work that is served next.
     turn: usize,
-    /// Number of messages that were served since the last turn of new work without priority:
-    /// messages of existing calls and transactions, and new INVITEs with priority.
-    ahead: usize,
+    turns: Turns,
 }
-
-/// Maximum number of messages of existing calls and transactions, and of INVITEs with priority,
-/// that are served before one message of other new work, while such work waits.
-const AHEAD_MAX: usize = 15;
 
 /// The queues of new work without priority, in the order of their turns. An empty queue leaves its
 /// turn to the next one. So a flood of INVITEs does not block REGISTERs, and a flood of REGISTERs
@@ -41,8 +38,9 @@ const TURNS: [QueueClass; INVITES_PER_REGISTER + 2] = [
 ];
 
 impl ClassQueues {
-    /// Creates queues of up to `length_max` messages each.
-    pub(crate) fn new(length_max: usize) -> Self {
+    /// Creates queues of up to `length_max` messages each, for a proxy with this T1 (RFC 3261
+    /// §17.1.1.1).
+    pub(crate) fn new(length_max: usize, t1: Duration) -> Self {
         Self {
             queues: Default::default(),
             priority: Invites::default(),
@@ -51,7 +49,7 @@ impl ClassQueues {
             waiting: 0,
             peak: 0,
             turn: 0,
-            ahead: 0,
+            turns: Turns::new(t1),
         }
     }
 
@@ -131,19 +129,24 @@ impl ClassQueues {
     }
 
     /// Returns the next message. Messages of existing calls and transactions come before new work,
-    /// and unverified messages come last. New INVITEs without priority come in the order `order`,
-    /// and only if `may_release` is true.
-    pub(crate) fn next(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
+    /// except when new work has a [turn](Turns). Unverified messages come last. New INVITEs without
+    /// priority come in the order that `control` sets, and only if `may_release` is true.
+    pub(crate) fn next(
+        &mut self,
+        now: Timestamp,
+        control: &QueueControl,
+        may_release: bool,
+    ) -> Option<Waiting> {
+        let order = control.order;
         if self.waiting == 0 {
+            self.turns.on_empty(now);
             return None;
         }
-        // Anybody can send a BYE, or a message that looks like a response. A flood of them must not
-        // keep out all new work.
-        let is_turn_of_new = self.ahead >= AHEAD_MAX;
-        let found = if is_turn_of_new {
-            self.next_new(order, may_release).or_else(|| self.next_finishing())
+        let wait = self.finishing_wait(now);
+        let found = if self.turns.is_of_new(now, wait, control.takes_turns) {
+            self.next_new(now, order, may_release).or_else(|| self.next_finishing(now))
         } else {
-            self.next_finishing().or_else(|| self.next_new(order, may_release))
+            self.next_finishing(now).or_else(|| self.next_new(now, order, may_release))
         };
         // Unverified messages are strictly last: anybody can send them, in any number.
         let found = found.or_else(|| self.queues[QueueClass::Unverified as usize].pop_front())?;
@@ -151,19 +154,31 @@ impl ClassQueues {
         Some(found)
     }
 
-    fn next_finishing(&mut self) -> Option<Waiting> {
+    /// Returns the longest wait of a message of an existing call or transaction.
+    fn finishing_wait(&self, now: Timestamp) -> Duration {
+        let oldest =
+            self.queues[..QueueClass::Priority as usize].iter().filter_map(VecDeque::front);
+        oldest.map(|waiting| now.since(waiting.received.arrived)).max().unwrap_or_default()
+    }
+
+    fn next_finishing(&mut self, now: Timestamp) -> Option<Waiting> {
         let finishing = 0..QueueClass::Priority as usize;
         let found =
             finishing.into_iter().find_map(|queue_class| self.queues[queue_class].pop_front())?;
-        self.ahead += 1;
+        self.turns.on_finishing(now);
         Some(found)
     }
 
-    fn next_new(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
+    fn next_new(
+        &mut self,
+        now: Timestamp,
+        order: QueueOrder,
+        may_release: bool,
+    ) -> Option<Waiting> {
         // A message with priority does not use up a turn, because the rate of such messages is
         // capped.
         if let Some(found) = self.priority.pop(QueueOrder::Fifo, true) {
-            self.ahead += 1;
+            self.turns.on_priority();
             return Some(found);
         }
         for k in 0..TURNS.len() {
@@ -173,7 +188,8 @@ impl ClassQueues {
                 queue_class => self.queues[queue_class as usize].pop_front(),
             };
             if found.is_some() {
-                (self.turn, self.ahead) = (turn + 1, 0);
+                self.turn = turn + 1;
+                self.turns.on_new(now);
                 return found;
             }
         }

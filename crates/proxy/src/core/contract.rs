@@ -32,8 +32,9 @@ impl Core for Proxy {
         let decided = match self.parked.next() {
             Some(waiting) => Some(resumed(waiting)),
             None => {
+                let answers = self.routing.calls.answers(now);
                 let (ingress, view) = self.view();
-                ingress.next(now, view)
+                ingress.next(now, answers, view)
             }
         };
         let Some(decided) = decided else {
@@ -60,7 +61,8 @@ impl Core for Proxy {
         self.looks = Looks::default();
         // Many timers fire in a second, and there may be thousands of peers. So the peers are
         // published only after a measurement.
-        if self.ingress.handle_timeout(now) {
+        let answers = self.routing.calls.answers(now);
+        if self.ingress.handle_timeout(now, answers) {
             let upstream = &self.ingress.upstream;
             self.counters.upstream.publish(upstream.is_active(), || upstream.views());
         }

@@ -22,7 +22,7 @@ mod transaction;
 use std::time::Duration;
 
 use tidegate_balance::{AddressGeneration, CallLease, Parties, Picker};
-use tidegate_control::Tier;
+use tidegate_control::{Answers, Tier, Unanswered};
 use tidegate_sip::Method;
 use tidegate_world::{Hashed, SlotRef, SlotTable, Timers, Timestamp};
 
@@ -104,6 +104,7 @@ pub(crate) struct Calls {
     idle_max: Duration,
     open: usize,
     unacknowledged: usize,
+    unanswered: Unanswered,
     evicted: u64,
     abandoned: u64,
 }
@@ -123,6 +124,7 @@ impl Calls {
             idle_max,
             open: 0,
             unacknowledged: 0,
+            unanswered: Unanswered::default(),
             evicted: 0,
             abandoned: 0,
         }
@@ -371,7 +373,7 @@ impl Calls {
         held: Option<CallLease>,
     ) {
         let idle_max = self.idle_max;
-        self.change(call, |entry| {
+        self.change_at(now, call, |entry| {
             // A token may lead to another back end than the entry does. Then the request is not
             // part of the entry's call.
             if entry.backend_ref == backend_ref {
@@ -405,7 +407,7 @@ impl Calls {
         answer: Answer,
     ) {
         let idle_max = self.idle_max;
-        self.change(call, |entry| entry.on_response(now, transaction, answer, idle_max));
+        self.change_at(now, call, |entry| entry.on_response(now, transaction, answer, idle_max));
     }
 
     /// Records that the back end of the call has sent a response to `transaction`, which is not
@@ -423,7 +425,12 @@ impl Calls {
         reason: UnsentReason,
     ) {
         let idle_max = self.idle_max;
-        self.change(call, |entry| entry.on_unsent(now, transaction, reason, idle_max));
+        self.change_at(now, call, |entry| entry.on_unsent(now, transaction, reason, idle_max));
+    }
+
+    /// Returns the counts of the INVITEs that were sent to back ends, and of their answers.
+    pub(crate) fn answers(&mut self, now: Timestamp) -> Answers {
+        self.unanswered.answers(now)
     }
 
     /// Returns the time at which [`handle_timeout`](Self::handle_timeout) has to be called next.
@@ -459,6 +466,25 @@ impl Calls {
     /// Returns the entry, for changes that do not affect the counts of the table.
     fn get_mut(&mut self, call: CallRef) -> Option<&mut Call> {
         self.entries.get_mut(call.into()).map(|entry| &mut entry.call)
+    }
+
+    /// Changes a call like [`change`](Self::change). Also records whether its back end now gets or
+    /// answers an INVITE.
+    fn change_at(&mut self, now: Timestamp, call: CallRef, change: impl FnOnce(&mut Call)) {
+        let changed = self.change(call, |call| {
+            let before = call.unanswered_since();
+            change(call);
+            (before, call.unanswered_since())
+        });
+        let Some((before, after)) = changed.filter(|(before, after)| before != after) else {
+            return;
+        };
+        if let Some(sent) = before {
+            self.unanswered.on_ended(now, sent);
+        }
+        if after.is_some() {
+            self.unanswered.on_sent(now);
+        }
     }
 
     /// Changes a call, if the table still has it, and updates the counts of the table and the list

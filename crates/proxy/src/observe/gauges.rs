@@ -34,6 +34,13 @@ pub struct Gauges {
     /// Rate at which the gate releases new calls from their queue, in thousandths of calls/s, or
     /// zero if it does not pace them.
     pub release: Counter,
+    /// Calls that back ends have not answered yet, of the last half second ([`Answers`]).
+    ///
+    /// [`Answers`]: tidegate_control::Answers
+    pub unanswered: Counter,
+    /// The number of unanswered calls from which new calls wait in their queue, in thousandths, or
+    /// zero if there is no such limit.
+    pub unanswered_max: Counter,
     /// 1 while the newest new call is served first, otherwise 0.
     pub newest_first: Counter,
     /// Maximum wait, in ns. A message that has waited longer is rejected when its turn comes. Zero
@@ -147,6 +154,9 @@ impl Gauges {
             Release::Open => 0,
             Release::Rate(rate) => (rate * 1e3) as u64,
         });
+        self.unanswered.set(signals.answers.waiting);
+        let unanswered_max = Some(control.queue.unanswered_max).filter(|max| max.is_finite());
+        self.unanswered_max.set((unanswered_max.unwrap_or_default() * 1e3) as u64);
         self.newest_first.set(u64::from(control.queue.order == QueueOrder::Lifo));
         self.wait_max.set(nanos(control.queue.wait_max.unwrap_or_default()));
         self.rank_floor.set(millionths(control.rank_floor));

@@ -38,6 +38,8 @@ pub(super) fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
         "allowance": by_bucket(|bucket| (1.0 - millionths(&gauges.rejecting[bucket])).into()),
         "allowance_by_class": Class::ALL.map(share_of_class).into_iter().collect::<Map<_, _>>(),
         "release_cps": gauges.release.get() as f64 / 1e3,
+        "unanswered": gauges.unanswered.get(),
+        "unanswered_max": known(&gauges.unanswered_max, 1e3),
         "newest_first": gauges.newest_first.get() == 1,
         "wait_max_ms": ms(gauges.wait_max.get()),
         "rank_floor": millionths(&gauges.rank_floor),

@@ -177,6 +177,13 @@ impl Call {
         self.open.len()
     }
 
+    /// Returns the time at which an INVITE was sent to the back end, if the back end has not sent a
+    /// response other than 100 to it.
+    pub(super) fn unanswered_since(&self) -> Option<Timestamp> {
+        let invites = self.open.iter().filter(|open| open.transaction.method == Method::Invite);
+        invites.filter_map(|open| open.lease.as_ref()?.sent_at()).next()
+    }
+
     pub(crate) fn is_counted(&self) -> bool {
         self.counted.is_some()
     }

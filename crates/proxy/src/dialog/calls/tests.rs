@@ -1,3 +1,4 @@
+mod answers;
 mod counting;
 mod room;
 mod sessions;

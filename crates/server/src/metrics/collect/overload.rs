@@ -133,11 +133,22 @@ static SOURCE_LEVEL: Family = Family::gauge(
      law admits nothing now",
 );
 
-static ALONE: [Number<Gauges>; 19] = [
+static ALONE: [Number<Gauges>; 21] = [
     Number::gauge(
         "release_per_second",
         "Rate at which new calls leave their queue. 0 if the law does not pace the queue",
         |g| thousandths(&g.release).into(),
+    ),
+    Number::gauge(
+        "calls_unanswered",
+        "Calls of the last half second that back ends have not answered. A response 100 is no \
+         answer",
+        |g| g.unanswered.get().into(),
+    ),
+    Number::gauge(
+        "calls_unanswered_max",
+        "Number of unanswered calls from which new calls wait in their queue. 0 if there is no limit",
+        |g| thousandths(&g.unanswered_max).into(),
     ),
     Number::gauge(
         "newest_first",

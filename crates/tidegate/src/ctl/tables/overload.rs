@@ -101,6 +101,9 @@ fn limits(shard: &Value, bucket: &str) -> String {
         if let Some(wait_max_ms) = positive("wait_max_ms") {
             limits.push(format!("a wait of {wait_max_ms:.0} ms"));
         }
+        if let Some(unanswered_max) = positive("unanswered_max") {
+            limits.push(format!("{unanswered_max:.0} unanswered"));
+        }
         if let Some(rank_floor) = positive("rank_floor") {
             limits.push(format!("ranks from {rank_floor:.2}"));
         }
@@ -210,7 +213,7 @@ mod tests {
             "last_second": { "calls": calls, "others": calls },
             "limit": { "session": { "kind": "window", "value": 12.0 },
                 "single": { "kind": "share", "value": 0.25 } },
-            "waiting_max": null, "wait_max_ms": 0.0, "rank_floor": 0.0, "kernel_drop_share": 0.75,
+            "waiting_max": null, "unanswered_max": 70.2, "wait_max_ms": 0.0, "rank_floor": 0.0, "kernel_drop_share": 0.75,
             "kernel_drop_share_of_registers": 0.9,
             // The law has a window that is not full. So it admits everything, and reports an
             // allowance of 1.
@@ -227,7 +230,7 @@ mod tests {
         let cells: Vec<_> = row.split("   ").map(str::trim).filter(|c| !c.is_empty()).collect();
         let rates = ["0", "calls/s", "900.0", "50.0", "550.0", "300.0", "100.0", "200.0"];
         assert_eq!(cells[..8], rates, "{shown}");
-        assert_eq!(cells[8], "12.0 waiting, the kernel drops 75.0 %", "{shown}");
+        assert_eq!(cells[8], "12.0 waiting, 70 unanswered, the kernel drops 75.0 %", "{shown}");
         let row = shown.lines().find(|line| line.contains("other requests/s")).unwrap();
         let limits = "25.0 % of them, the kernel drops 90.0 % of the REGISTERs";
         assert!(row.ends_with(limits), "{shown}");
