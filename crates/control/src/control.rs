@@ -69,7 +69,7 @@ pub struct QueueControl {
     pub takes_turns: bool,
     /// A session is released only while fewer INVITEs than this number [wait for an
     /// answer](crate::Answers). This has no effect if the gate judges work when it is taken from the
-    /// queue.
+    /// queue, or if all messages wait in one queue.
     pub unanswered_max: f64,
     /// Maximum wait of a session, or `None` for no limit. A session that has waited longer is
     /// rejected when its turn comes.

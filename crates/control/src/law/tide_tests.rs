@@ -279,6 +279,18 @@ fn if_back_ends_are_slow_unanswered_calls_are_limited_for_two_seconds_after_a_re
     assert_eq!(bench.control.queue.unanswered_max, f64::INFINITY);
 }
 
+// The limit once stayed in force, and was shown, after the law had come to rest.
+#[test]
+fn it_is_not_at_rest_while_unanswered_calls_are_limited() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    answers(&mut bench, 900, 1);
+    ticks(&mut bench, 100, 0.0, 0, 0);
+    assert!(!bench.law.is_at_rest());
+    ticks(&mut bench, 101, 0.0, 0, 0);
+    assert!(bench.law.is_at_rest());
+    assert_eq!(bench.control.queue.unanswered_max, f64::INFINITY);
+}
+
 #[test]
 fn waits_are_in_order() {
     assert!(ENTRY.values(&[("wait_min", 0.2)]).is_err());

@@ -142,8 +142,12 @@ impl ClassQueues {
             self.turns.on_empty(now);
             return None;
         }
-        let wait = self.finishing_wait(now);
-        let found = if self.turns.is_of_new(now, wait, control.takes_turns) {
+        let is_turn_of_new = if control.takes_turns {
+            self.turns.is_of_new(now, self.finishing_wait(now))
+        } else {
+            self.turns.is_rarely_of_new()
+        };
+        let found = if is_turn_of_new {
             self.next_new(now, order, may_release).or_else(|| self.next_finishing(now))
         } else {
             self.next_finishing(now).or_else(|| self.next_new(now, order, may_release))

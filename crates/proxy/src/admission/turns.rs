@@ -77,13 +77,8 @@ impl Turns {
     }
 
     /// Returns whether waiting new work is served next. `wait` is the longest wait of a message of
-    /// an existing call or transaction, or zero if none waits. If `is_fair` is false, new work has
-    /// the fewest turns.
-    pub(super) fn is_of_new(&mut self, now: Timestamp, wait: Duration, is_fair: bool) -> bool {
-        if !is_fair {
-            self.on_empty(now);
-            return self.ahead >= AHEAD_MAX;
-        }
+    /// an existing call or transaction, or zero if none waits.
+    pub(super) fn is_of_new(&mut self, now: Timestamp, wait: Duration) -> bool {
         if wait <= self.patience / 2 {
             self.relaxed = now;
             self.drains &= wait > self.patience / 8;
@@ -103,7 +98,12 @@ impl Turns {
         self.ahead >= needed
     }
 
-    /// Records that no message waits, or that waits do not count.
+    /// Returns whether waiting new work is served next if it has the fewest turns.
+    pub(super) fn is_rarely_of_new(&self) -> bool {
+        self.ahead >= AHEAD_MAX
+    }
+
+    /// Records that no message waits.
     pub(super) fn on_empty(&mut self, now: Timestamp) {
         (self.relaxed, self.drains) = (now, false);
     }
@@ -117,13 +117,13 @@ impl Turns {
     /// Records that a message of an existing call or transaction is served.
     pub(super) fn on_finishing(&mut self, now: Timestamp) {
         self.forget(now);
-        self.ahead += 1;
+        self.ahead = self.ahead.saturating_add(1);
         self.finishing = self.finishing.saturating_add(1);
     }
 
     /// Records that an INVITE with priority is served.
     pub(super) fn on_priority(&mut self) {
-        self.ahead += 1;
+        self.ahead = self.ahead.saturating_add(1);
     }
 
     /// Records that new work without priority is served.
@@ -163,7 +163,7 @@ mod tests {
     fn ahead(turns: &mut Turns, ms: u64, wait_ms: u64) -> u32 {
         turns.on_new(at_ms(1));
         let mut served = 0;
-        while !turns.is_of_new(at_ms(ms), Duration::from_millis(wait_ms), true) {
+        while !turns.is_of_new(at_ms(ms), Duration::from_millis(wait_ms)) {
             turns.on_finishing(at_ms(1));
             served += 1;
         }
@@ -182,9 +182,9 @@ mod tests {
     #[test]
     fn at_first_it_has_the_fewest_turns() {
         let mut turns = Turns { ahead: 14, ..Turns::new(T1) };
-        assert!(!turns.is_of_new(at_ms(1), Duration::ZERO, true));
+        assert!(!turns.is_of_new(at_ms(1), Duration::ZERO));
         turns.on_priority();
-        assert!(turns.is_of_new(at_ms(1), Duration::ZERO, true));
+        assert!(turns.is_of_new(at_ms(1), Duration::ZERO));
     }
 
     #[test]
@@ -222,9 +222,14 @@ mod tests {
         let mut turns = Turns::new(T1);
         served(&mut turns, 100, 5);
         turns.ahead = 14;
-        assert!(!turns.is_of_new(at_ms(1), Duration::ZERO, false));
-        turns.ahead = 15;
-        assert!(turns.is_of_new(at_ms(1), Duration::ZERO, false));
+        assert!(!turns.is_rarely_of_new());
+        turns.on_priority();
+        assert!(turns.is_rarely_of_new());
+        // Nothing but messages of existing calls for weeks.
+        turns.ahead = u32::MAX;
+        turns.on_finishing(at_ms(1));
+        turns.on_priority();
+        assert!(turns.is_rarely_of_new());
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Core for Proxy {
         let decided = match self.parked.next() {
             Some(waiting) => Some(resumed(waiting)),
             None => {
-                let answers = self.routing.calls.answers(now);
+                let answers = self.ingress.invites_wait().then(|| self.routing.calls.answers(now));
                 let (ingress, view) = self.view();
                 ingress.next(now, answers, view)
             }

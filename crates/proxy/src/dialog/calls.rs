@@ -230,11 +230,12 @@ impl Calls {
     /// has the same Call-ID), or its entry no longer exists.
     pub(crate) fn move_to(
         &mut self,
+        now: Timestamp,
         call: CallRef,
         identity: u64,
         backend_ref: BackendRef,
     ) -> bool {
-        self.change(call, |entry| entry.move_to(identity, backend_ref)).unwrap_or(false)
+        self.change_at(now, call, |entry| entry.move_to(identity, backend_ref)).unwrap_or(false)
     }
 
     /// Sets the tier in which the call is served from now on: with or without transactions.
@@ -470,21 +471,26 @@ impl Calls {
 
     /// Changes a call like [`change`](Self::change). Also records whether its back end now gets or
     /// answers an INVITE.
-    fn change_at(&mut self, now: Timestamp, call: CallRef, change: impl FnOnce(&mut Call)) {
-        let changed = self.change(call, |call| {
+    fn change_at<R>(
+        &mut self,
+        now: Timestamp,
+        call: CallRef,
+        change: impl FnOnce(&mut Call) -> R,
+    ) -> Option<R> {
+        let (before, after, result) = self.change(call, |call| {
             let before = call.unanswered_since();
-            change(call);
-            (before, call.unanswered_since())
-        });
-        let Some((before, after)) = changed.filter(|(before, after)| before != after) else {
-            return;
-        };
-        if let Some(sent) = before {
-            self.unanswered.on_ended(now, sent);
+            let result = change(call);
+            (before, call.unanswered_since(), result)
+        })?;
+        if before != after {
+            if let Some(sent) = before {
+                self.unanswered.on_ended(now, sent);
+            }
+            if after.is_some() {
+                self.unanswered.on_sent(now);
+            }
         }
-        if after.is_some() {
-            self.unanswered.on_sent(now);
-        }
+        Some(result)
     }
 
     /// Changes a call, if the table still has it, and updates the counts of the table and the list

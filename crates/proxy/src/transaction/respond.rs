@@ -289,7 +289,7 @@ fn settle_call(step: &mut Step<'_>, context: &Context, backend_ref: Option<Backe
     let Some(call) = step.routing.calls.get(context.call) else { return };
     if call.backend_ref != backend_ref {
         let Context { identity, method, .. } = *context;
-        if step.routing.calls.move_to(context.call, identity, backend_ref) {
+        if step.routing.calls.move_to(step.now, context.call, identity, backend_ref) {
             record_address_generation(step, context.call, backend_ref);
         }
         let (transaction, evidence) = (Transaction { identity, method }, Evidence::default());

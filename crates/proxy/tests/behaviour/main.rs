@@ -70,6 +70,7 @@ mod tiers;
 mod torture;
 mod torture_endpoint;
 mod trusted_sources;
+mod unanswered;
 mod unavailable;
 mod users;
 mod verdicts;

@@ -23,6 +23,7 @@ use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::Queueing;
 use crate::settings::sources::Excess;
+use crate::transport::addresses::Origin;
 
 /// An arriving message, with the facts that were read from it.
 struct Arrival<'a> {
@@ -240,6 +241,11 @@ impl Ingress {
             return Err(Unadmitted::NotUnderstood);
         }
         sender.is_late = is_late;
+        if self.gate.control().queue.unanswered_max.is_finite()
+            && matches!(addresses.origin(&received.flow), Origin::Backend(_))
+        {
+            self.on_backend_call(now);
+        }
         // A message from another shard has passed the gate there. But an INVITE with a To-tag and a
         // token belonged to a call there, so no gate has judged it. A retransmitted answer to a
         // challenge needs no check, because the gate remembers its decision on the first copy.

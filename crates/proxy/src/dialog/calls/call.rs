@@ -177,11 +177,12 @@ impl Call {
         self.open.len()
     }
 
-    /// Returns the time at which an INVITE was sent to the back end, if the back end has not sent a
-    /// response other than 100 to it.
+    /// Returns the time at which the INVITE of the call was sent to the back end, if the back end has
+    /// not sent a response other than 100 to it. An INVITE within the call does not count, because
+    /// it is no new call.
     pub(super) fn unanswered_since(&self) -> Option<Timestamp> {
-        let invites = self.open.iter().filter(|open| open.transaction.method == Method::Invite);
-        invites.filter_map(|open| open.lease.as_ref()?.sent_at()).next()
+        let begins = |open: &&Open| open.transaction.method == Method::Invite && !open.has_to_tag;
+        self.open.iter().filter(begins).find_map(|open| open.lease.as_ref()?.sent_at())
     }
 
     pub(crate) fn is_counted(&self) -> bool {

@@ -55,7 +55,7 @@ pub(crate) fn move_call(
     identity: u64,
     backend_ref: BackendRef,
 ) {
-    let has_moved = step.routing.calls.move_to(call, identity, backend_ref);
+    let has_moved = step.routing.calls.move_to(step.now, call, identity, backend_ref);
     step.counters().moved.add(has_moved.into());
     if has_moved {
         record_address_generation(step, call, backend_ref);

@@ -52,3 +52,23 @@ fn a_request_that_could_not_be_sent_waits_for_nothing() {
     t.calls.on_unsent(t.now, call, transaction(Method::Invite, 1), UnsentReason::Failed);
     assert_eq!(t.waiting(), 0);
 }
+
+#[test]
+fn an_invite_within_a_call_is_no_new_call() {
+    let mut t = Table::new(10);
+    let call = t.established(1);
+    t.request(call, Method::Invite, 3);
+    assert_eq!(t.waiting(), 0);
+}
+
+#[test]
+fn a_call_that_fails_over_waits_for_its_next_back_end_only() {
+    let (mut t, call) = Table::calling();
+    assert!(t.calls.move_to(t.now, call, 1, OTHER));
+    assert_eq!(t.waiting(), 0);
+    t.request_at(OTHER, call, Method::Invite, 1);
+    assert_eq!(
+        t.calls.answers(t.now),
+        Answers { sent: 2, ended: 1, waiting: 1, ..Answers::default() }
+    );
+}

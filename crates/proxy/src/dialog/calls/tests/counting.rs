@@ -236,7 +236,7 @@ fn a_request_outside_any_call_counts_as_work_and_not_as_a_call() {
 #[test]
 fn a_call_that_moves_takes_its_counts_along() {
     let (mut t, call) = Table::calling();
-    assert!(t.calls.move_to(call, 1, OTHER));
+    assert!(t.calls.move_to(t.now, call, 1, OTHER));
     assert_eq!(t.counts(), (0, 0, 0));
     t.request_at(OTHER, call, Method::Invite, 1);
     assert_eq!((t.counts(), t.load(OTHER)), ((0, 0, 1), (1, 175)));
@@ -247,7 +247,7 @@ fn a_call_that_moves_takes_its_counts_along() {
 fn a_call_that_moves_leaves_its_other_transactions_where_they_are() {
     let (mut t, call) = Table::calling();
     t.request(call, Method::Invite, 2);
-    assert!(t.calls.move_to(call, 2, OTHER));
+    assert!(t.calls.move_to(t.now, call, 2, OTHER));
     t.request_at(OTHER, call, Method::Invite, 2);
     assert_eq!((t.load(BACKEND_REF), t.load(OTHER)), ((0, 175), (1, 175)));
     t.response(call, Method::Invite, 1, 486);
@@ -259,7 +259,7 @@ fn a_call_that_moves_leaves_its_other_transactions_where_they_are() {
 #[test]
 fn a_call_that_is_already_at_the_target_does_not_move() {
     let (mut t, call) = Table::calling();
-    assert!(!t.calls.move_to(call, 2, BACKEND_REF));
+    assert!(!t.calls.move_to(t.now, call, 2, BACKEND_REF));
     assert_eq!(t.counts(), (1, 175, 1));
 }
 

@@ -1,0 +1,47 @@
+//! Tests of the limit on calls that back ends have not answered yet.
+
+use std::time::Duration;
+
+use crate::fixed::*;
+use crate::script::*;
+
+/// Returns a proxy with two calls that no back end has answered, and a third one that waits for
+/// this. Also returns the first of the two INVITEs as it was sent to its back end.
+fn holding() -> (Script, Sent) {
+    let mut script = under(SCHEMES[0], &[("unanswered", 2.0)]);
+    let first = script.send(CALLER, &invite("a")).pop().unwrap();
+    assert_eq!(script.send(CALLER, &invite("b")).len(), 1);
+    assert_eq!(script.send(CALLER, &invite("c")).len(), 0);
+    (script, first)
+}
+
+fn starts(sent: &[Sent]) -> Vec<&str> {
+    sent.iter().map(|sent| sent.start().split(' ').next().unwrap()).collect()
+}
+
+#[test]
+fn a_call_waits_until_another_one_is_answered() {
+    let (mut script, first) = holding();
+    let backend = first.to.to_string();
+    let sent = script.send(&backend, &first.answer("180 Ringing"));
+    assert_eq!(starts(&sent), ["SIP/2.0", "INVITE"], "{sent:?}");
+}
+
+#[test]
+fn a_call_does_not_wait_for_a_silent_back_end() {
+    let (mut script, _) = holding();
+    script.pass(Duration::from_millis(600));
+    let sent = script.serve();
+    assert_eq!(starts(&sent), ["INVITE"], "{sent:?}");
+}
+
+// A call to a phone goes through the proxy twice if the registrar is a back end: once to the
+// registrar, and then to the phone. The registrar answers the first INVITE when the phone has
+// answered the second one. So the second one must not wait for this answer.
+#[test]
+fn a_call_of_a_back_end_does_not_wait_for_answers() {
+    let (mut script, _) = holding();
+    let sent = script.send(BACKEND_A, &request("INVITE", "sip:eve@203.0.113.9", "own", 1, ""));
+    assert_eq!(starts(&sent), ["INVITE"; 2], "{sent:?}");
+    assert_eq!(sent[1].to, address("203.0.113.9:5060"), "{sent:?}");
+}
