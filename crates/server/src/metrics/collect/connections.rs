@@ -132,7 +132,8 @@ static DRIVER: [Number<Counters>; 7] = [
     .in_unit(Unit::Bytes),
     Number::counter(
         "stream_unconnected",
-        "Messages that were not sent because their connection had just ended",
+        "Messages that left the queue of their connection, but were not sent because the connection \
+         had just ended. tidegate_stream_unsent_total does not include them",
         |c| c.stream_unconnected.get().into(),
     ),
     Number::counter(
@@ -151,12 +152,13 @@ static TABLE: [Number<ConnectionCounters>; 4] = [
     .in_unit(Unit::Bytes),
     Number::counter(
         "stream_returned",
-        "Messages not sent because their connection ended while they waited",
+        "Messages whose connection ended, or could not be opened, while they waited for it. A \
+         response is then sent on another connection if possible",
         |c| c.returned.get().into(),
     ),
     Number::counter(
         "stream_unsent",
-        "Messages over TCP, TLS and WebSockets that could not be delivered, because their connection \
+        "Messages over TCP, TLS and WebSockets that could not be sent, because their connection \
          ended, too many messages waited, or there was no connection",
         |c| c.unsent.get().into(),
     ),
