@@ -54,20 +54,20 @@
 //! also send one packet again and again. On the third rung such copies count for their mark, even
 //! if the ladder drops nothing else. A real caller sends at most seven copies in 32 s.
 //!
-//! The share does not apply to messages that come from a network that
+//! The share `p` does not apply to messages that come from a network that
 //! [`Shedding`](tidegate_world::Shedding) spares, or from another shard, or that call an emergency
 //! service. These exempt messages are counted separately, together with the copies of requests that
 //! are already decided, whose number says nothing about `λ`. But copies from a
 //! [heavy](crate::Gate::heavy_sources) source count as first packets: if a source floods with
 //! copies of many packets, no mark is hot, and only a larger `p` helps. A quarter of the work that
-//! can pass is always kept for the messages to which the share applies, however many exempt
-//! messages there are. The time spent on rejecting exempt messages does not change `p`. So a flood
-//! of exempt messages would not be dropped. For spared networks and other shards, the operator is
-//! responsible for this. But anybody can call an emergency service. So if a heavy source
+//! can pass is always kept for the messages to which `p` applies, however many exempt messages
+//! there are. The time spent on rejecting exempt messages does not change `p`. So a flood of exempt
+//! messages would not be dropped. For spared networks and other shards, the operator is responsible
+//! for this. But anybody can call an emergency service. So if a heavy source
 //! [floods](crate::Gate::emergency_floods) with emergency calls over UDP, these calls are not
-//! exempt: the share applies to them, and they count in `λ`. A flood means that the source sends
-//! more of them than a quarter of the messages that are read. Behind the same address, a real
-//! emergency call over UDP passes with the probability `1 − p`, and one on a stream always passes.
+//! exempt: `p` applies to them, and they count in `λ`. A flood means that the source sends more of
+//! them than a quarter of the messages that are read. Behind the same address, a real emergency
+//! call over UDP passes with the probability `1 − p`, and one on a stream always passes.
 //!
 //! # When it trips
 //!
@@ -88,13 +88,13 @@
 //! wait has not become a quarter shorter in 1.5 s, dropping does not help, for example because
 //! reading takes all the time. Then the wait is ignored for 10 s.
 //!
-//! If the share applies only to heavy sources, and other sources send too, an overflow must end
-//! soon, because it also loses messages of the other sources. So the limit is half of the messages
-//! that were read, but at least three quarters of those that were served, or all of them if the
-//! other sources send less than a fiftieth of the messages. This limit always grows slowly. If more
-//! than half of the period was idle, the usual limit applies instead. If the other sources alone
-//! send too much in three periods in a row, the share applies to all sources for ten seconds.
-//! Messages of the other sources that the share never drops do not count for this.
+//! If `p` applies only to heavy sources, and other sources send too, an overflow must end soon,
+//! because it also loses messages of the other sources. So the limit is half of the messages that
+//! were read, but at least three quarters of those that were served, or all of them if the other
+//! sources send less than a fiftieth of the messages. This limit always grows slowly. If more than
+//! half of the period was idle, the usual limit applies instead. If the other sources alone send
+//! too much in three periods in a row, `p` applies to all sources for ten seconds. Messages of the
+//! other sources that are never dropped do not count for this.
 //!
 //! An overflow that does not become smaller when `p` rises has another cause. The ladder compares
 //! the mean of three periods, because a process that cannot run for some milliseconds overflows in
@@ -125,15 +125,15 @@
 //!
 //! The kernel also drops in-dialog requests that begin like new work, and calls that would have
 //! been admitted. These in-dialog requests count as work: in `λ`, and in `c` if they are served. If
-//! a source becomes subject to the share while the share falls, packets of this source count as
-//! late although none were dropped. The cost of reception is divided by the number of messages, as
-//! if all messages cost the same. After a long flood, new callers with late marks are rejected like
-//! the callers of the flood, for as long as those callers retransmit. If the copies of a request
+//! `p` begins to apply to a source while `p` falls, packets of this source count as late although
+//! none were dropped. The cost of reception is divided by the number of messages, as if all
+//! messages cost the same. After a long flood, new callers with late marks are rejected like the
+//! callers of the flood, for as long as those callers retransmit. If the copies of a request
 //! differ, each has another mark. Then `λ` includes retransmissions and is up to seven times as
 //! high. The kernel does not count dropped packets by method. So while one method floods, the end
-//! of a flood of the other one is noticed some seconds later. The standing wait is the shortest wait
-//! at all sockets for datagrams, or at all connections. So a socket that is read in time hides the
-//! wait at another one.
+//! of a flood of the other one is noticed some seconds later. The standing wait is the shortest
+//! wait at all sockets for datagrams, or at all connections. So a socket that is read in time hides
+//! the wait at another one.
 //!
 //! # Source
 //!

@@ -124,25 +124,25 @@ pub(crate) fn program(
     program.into_instructions()
 }
 
-/// Adds instructions that end the program with `A` + 1 for new work, and with `A` + 2 for a
-/// response. For any other datagram the program continues, with `A` unchanged.
+/// Adds instructions that return `A` + 1 for new work, and `A` + 2 for a response. For any other
+/// datagram the program continues, with `A` unchanged.
 fn add_kind(program: &mut Program) {
     program.step(TO_X, 0);
-    // A load beyond the end of a short datagram, such as a two-byte keep-alive, would end the
-    // program with index 0, whatever the shard is.
+    // A load beyond the end of a short datagram, such as a two-byte keep-alive, would make the
+    // program return 0, whatever the shard is.
     program.step(LENGTH, 0);
     program.branch(IF_AT_LEAST, 4, 0, 9 + NEW_WORK.len() as u8);
     program.step(WORD_AT, 0);
     program.branch(IF_EQUAL, SIP_, 0, 3);
     end_in_kind(program, 2);
     branch_if_new_work(program, 1);
-    // Jumps over the instructions that end in the socket for new work.
+    // Jumps over the instructions that return the index of the socket for new work.
     program.step(GO_ON, 3);
     end_in_kind(program, 1);
     program.step(FROM_X, 0);
 }
 
-/// Adds 3 instructions that end the program with `X` + `kind`.
+/// Adds 3 instructions that return `X` + `kind`.
 fn end_in_kind(program: &mut Program, kind: u32) {
     program.step(FROM_X, 0);
     program.step(ADD, kind);

@@ -6,10 +6,11 @@
 //! the part of this time that was neither idle nor spent on rejecting. Before the first busy period
 //! `c` is unknown, and only overflow leads to drops. If more work is taken a second in any other
 //! period, `c` rises to this rate. While the ladder drops packets and the processor has idle time,
-//! `c` grows, because the last busy period may have been a slow one. It grows at most to the work
-//! that the server would take with all of its CPU time: the work taken for each second of CPU time,
-//! times the CPU time of a busy period. Idle time does not show the capacity: a process with a CPU
-//! quota works fast and then stands still, so it has idle time even when its quota is used up.
+//! `c` grows, because the last busy period may have been a slow one. Its maximum is the work that
+//! the server could take with all of its CPU time. This is the work taken for each second of CPU
+//! time that was not spent on rejecting, times the share of a period that is CPU time in busy
+//! periods. Idle time does not show the capacity: a process with a CPU quota works fast and then
+//! stands still, so it has idle time even when its quota is used up.
 //!
 //! `λ` is the rate of first packets, without retransmissions. It includes all packets that the
 //! kernel cannot distinguish from new work. Each packet has a mark: a hash of its source address
@@ -19,9 +20,10 @@
 //! is fresh. A packet does not count if the ladder began to drop its mark while the packet waited
 //! in a buffer. `λ` is never set above the rate of all arrivals, because many copies of one packet
 //! say nothing about other marks. `λ` follows small changes within seconds, and a change to less
-//! than half or more than one and a half times the rate within three periods. For some periods
-//! after the share fell, late packets delay the reading of the fresh ones, so fewer fresh packets
-//! are counted. If `λ` followed their number at once, the share would fall further. The end of a
+//! than half or more than one and a half times the rate within three periods. When the dropped
+//! share falls, callers whose packets were dropped before get through with their retransmissions.
+//! For some periods the server reads these copies too, so it reads fewer fresh packets. If `λ`
+//! followed the number of fresh packets at once, the dropped share would fall further. The end of a
 //! flood shows in the number of all packets, read or dropped.
 //!
 //! The *standing wait* is the shortest time in a period that a message waited in a receive buffer.
@@ -180,7 +182,7 @@ impl Measurements {
     }
 
     /// Returns the fraction of the processor time, 0 to 1, that rejecting takes for messages to
-    /// which the share applies. Dropping more of these messages does not reduce the cost of
+    /// which the dropped share applies. Dropping more of these messages does not reduce the cost of
     /// rejecting exempt messages.
     pub(super) fn subject_load(&self, period: &Period) -> f64 {
         let mean = self.load();

@@ -46,9 +46,10 @@ pub(super) struct Overflow {
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     since: Timestamp,
-    /// The overflow a second before the share rose: the highest of the mean overflow, the overflow
-    /// of the last period, and the overflow of each period until the rise has its full effect. A
-    /// lower value would make the overflow of a flood that has just begun look inevitable.
+    /// The overflow a second before the dropped share rose: the highest of the mean overflow, the
+    /// overflow of the last period, and the overflow of each period until the rise has its full
+    /// effect. A lower value would make the overflow of a flood that has just begun look
+    /// inevitable.
     before: f64,
     /// Number of periods since the risen share has had its full effect.
     settled: usize,

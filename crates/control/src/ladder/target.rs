@@ -30,8 +30,8 @@ const STANDSTILL: f64 = 0.5;
 /// Messages a second above which the sources that are not heavy count as sending too.
 const OTHERS_CPS: f64 = 5.0;
 
-/// Number of periods in a row in which dropping only the messages of heavy sources must fail, before
-/// the share applies to all sources.
+/// Number of periods in a row in which dropping only the messages of heavy sources must fail,
+/// before the dropped share applies to all sources.
 const FAILED_MAX: u32 = 3;
 
 /// Time for which messages of all sources are dropped, if it was not enough to drop only messages

@@ -46,8 +46,10 @@ static QUEUE: Param = Param::real("queue", "calls", 4.0, 0.001, 10_000.0).doc(
 static SMOOTHING: Param = Param::real("smoothing", "fraction", 0.2, 0.001, 1.0)
     .doc("Weight of the newest value in the smoothed window.");
 
-static LONG: Param = Param::real("long", "calls", 600.0, 2.0, 1_000_000.0)
-    .doc("Number of calls in the average response time with which the law compares each response.");
+static LONG: Param = Param::real("long", "calls", 600.0, 2.0, 1_000_000.0).doc(
+    "Number of calls over which the law averages the response times. It compares the response time \
+     of each call with this average.",
+);
 
 static TOLERANCE: Param = Param::real("tolerance", "1", 1.0, 1.0, 100.0).doc(
     "Factor by which a response may be slower than the average before the window shrinks. Later \

@@ -13,7 +13,7 @@ use super::{Family, NEW_WORK, Share, branch_if_new_work};
 /// First four bytes of a REGISTER.
 const REGISTER: u32 = u32::from_be_bytes(NEW_WORK[1]);
 
-/// Number of instructions that end the program with a sink.
+/// Number of instructions with which the program returns the index of a sink.
 const SINK: u8 = 3;
 
 /// Number of networks that share a [jump](Program::jump). The comparison with one network has at
@@ -25,8 +25,8 @@ const NEAR: usize = 28;
 const SHARD: u32 = 4;
 const HASH: u32 = 5;
 
-/// Adds the instructions that compare a datagram with the rules for shedding. If the datagram is
-/// shed, they end the program with the sink of its shard.
+/// A builder of the instructions that decide whether a datagram is shed. To shed it, the program
+/// returns the index of the sink of the datagram's shard.
 pub(super) struct Sinks<'p> {
     pub(super) program: &'p mut Program,
     pub(super) family: Family,
@@ -35,8 +35,8 @@ pub(super) struct Sinks<'p> {
 }
 
 impl Sinks<'_> {
-    /// Adds instructions that end the program with the sink of shard `A` if the datagram is new
-    /// work of a `banned` source. Otherwise they leave `A` unchanged.
+    /// Adds instructions that return the index of the sink of shard `A` if the datagram is new work
+    /// of a `banned` source. Otherwise they leave `A` unchanged.
     pub(super) fn shed_banned(&mut self, banned: &[IpAddr]) {
         let words: Vec<[u32; 4]> =
             banned.iter().filter_map(|&ip| words_of(self.family, ip)).collect();
@@ -59,7 +59,7 @@ impl Sinks<'_> {
         self.program.step(RECALL, SHARD);
     }
 
-    /// Adds instructions that end the program with the sink of shard `A` if the shard sheds the
+    /// Adds instructions that return the index of the sink of shard `A` if the shard sheds the
     /// request. Otherwise they leave `A` unchanged.
     pub(super) fn shed_share(&mut self, share: &Share, spared: &[Network]) {
         let Share { key, ref thresholds, ref marks, ref heavy, ref untargeted, ref unspared } =
@@ -221,8 +221,8 @@ impl Sinks<'_> {
         Some(self.program.last())
     }
 
-    /// Adds instructions that end the program with the sink of the shard if the hash in `A` is
-    /// below the threshold of the method and the shard. The datagram must be new work.
+    /// Adds instructions that return the index of the sink of the shard if the hash in `A` is below
+    /// the threshold of the method and the shard. The datagram must be new work.
     fn shed_below(&mut self, thresholds: &[Vec<u64>; 2]) {
         let [of_invites, of_registers] = thresholds;
         self.program.step(STORE, HASH);
@@ -270,7 +270,7 @@ impl Sinks<'_> {
         loaded
     }
 
-    /// Adds [`SINK`] instructions that end the program with the sink of the shard.
+    /// Adds [`SINK`] instructions that return the index of the sink of the shard.
     fn end_in_sink(&mut self) {
         self.program.step(RECALL, SHARD);
         self.program.step(ADD, self.first);

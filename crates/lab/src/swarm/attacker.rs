@@ -120,7 +120,7 @@ impl Attacker {
     }
 }
 
-/// Keeps the most recent packets in a network for attackers that observe them.
+/// The most recent packets in a network, kept for attackers that observe them.
 #[derive(Clone, Debug)]
 pub(super) struct Wiretap {
     seen: Rc<RefCell<VecDeque<Box<[u8]>>>>,

@@ -45,8 +45,8 @@ pub(crate) struct Admitted {
     pub(crate) hashes: Option<RequestHashes>,
 }
 
-/// States whether the message was read for this decision. Only then does the decision include the
-/// work of reading ([`Work::offered`](tidegate_world::Work)).
+/// An indication of whether the message was read for this decision. Only then does the decision
+/// include the work of reading ([`Work::offered`](tidegate_world::Work)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     /// The message was not read for this decision. It was read before, or never.

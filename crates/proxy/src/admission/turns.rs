@@ -40,7 +40,8 @@ const STANDING: u32 = 10;
 /// Time after which the counts of served messages are halved.
 const HALVED_AFTER: Duration = Duration::from_secs(1);
 
-/// Decides whose turn it is: that of new work, or that of existing calls and transactions.
+/// A scheduler that decides what is served next: new work, or messages of existing calls and
+/// transactions.
 #[derive(Debug)]
 pub(super) struct Turns {
     /// A fifth of T1: the wait of a message of an existing call or transaction above which new work

@@ -4,10 +4,10 @@
 //! Planning changes no state. It uses the request, the snapshot and the call table.
 //! [`commit`](super::commit) selects the back end, takes leases and enters the call.
 //!
-//! Strangers may reach only the pools and users to which the rules lead. Back ends and trusted
-//! sources may also reach Route sets and other addresses. A request belongs to a dialog if its
-//! route token verifies or the call table knows the dialog by its tags. A To-tag alone proves
-//! nothing.
+//! Strangers may reach only the pools and users to which the rules lead. Requests of back ends and
+//! trusted sources may also follow Route sets and go to other addresses. A request belongs to a
+//! dialog if its route token verifies or the call table knows the dialog by its tags. A To-tag
+//! alone proves nothing.
 
 mod peer_flow;
 mod sender;

@@ -82,9 +82,9 @@ pub enum Excess {
     Reject,
     /// Work beyond the limit is dropped silently.
     Drop,
-    /// Work beyond the limit is dropped, and so are its retransmissions. A source that sends
-    /// [`HARM_CPS`] such requests in a second, times its weight, is banned for this time.
-    /// Retransmissions do not count.
+    /// Work beyond the limit is dropped, and so are its retransmissions. A source is banned for the
+    /// given time if it sends a shard [`HARM_CPS`] requests beyond the limit in a second. For a
+    /// source with a weight, this number is multiplied by the weight. Retransmissions do not count.
     Ban(Duration),
 }
 

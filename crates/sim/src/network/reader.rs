@@ -5,7 +5,7 @@ use tidegate_world::{Buffer, CloseCause, Pool, Transport};
 
 use crate::stream::Pipe;
 
-/// Cuts the bytes that arrive at one end of a connection into messages.
+/// A reader that cuts the bytes that arrive at one end of a connection into messages.
 ///
 /// TCP and TLS streams are cut by a [`Framer`]. Over WebSocket, each message arrives as a whole
 /// (RFC 7118 §5).

@@ -13,8 +13,8 @@ const SLOW_S: f64 = 0.02;
 /// The lowest limit, in calls.
 const LIMIT_MIN: f64 = 4.0;
 
-/// Measures the rate at which calls are served, and the time until they are answered. All sums fade
-/// with a time constant of [`FORGET_S`] of occupied time.
+/// A measurement of the rate at which calls are served, and of the time until they are answered.
+/// All sums fade with a time constant of [`FORGET_S`] of occupied time.
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     /// The last counts that were recorded.

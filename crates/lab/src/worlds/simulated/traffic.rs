@@ -36,7 +36,7 @@ struct Counted {
     lost: u64,
 }
 
-/// Tracks calls from their first INVITE until their ACK reaches the answerer.
+/// A tracker of calls, from their first INVITE until their ACK reaches the answerer.
 pub(super) struct SetUp {
     callers: usize,
     answerers: usize,

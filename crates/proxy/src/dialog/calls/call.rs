@@ -71,7 +71,7 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// Returns whether a call is being set up or established.
+    /// Returns whether a call is established or still being set up.
     pub(crate) fn goes_on(self) -> bool {
         matches!(self, Self::Trying | Self::Established)
     }

@@ -13,10 +13,11 @@ use crate::settings::BackendRef;
 /// The origin of a message. The origin determines the targets that the source may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A back end. Besides pools and users, it may reach Route sets and other addresses.
+    /// A back end. Its requests may follow a Route set, and may go to any address, not only to pools
+    /// and users.
     Backend(BackendRef),
-    /// A source configured as trusted. Besides pools and users, it may reach Route sets and other
-    /// addresses.
+    /// A source configured as trusted. Its requests may follow a Route set, and may go to any
+    /// address, not only to pools and users.
     Trusted,
     /// Neither a back end nor a trusted source. It may reach only the pools and users to which
     /// rules lead.
