@@ -417,6 +417,11 @@ fn wrong_claims_are_named_before_anything_runs() {
         ),
         (
             "goodput('none', load=2)",
+            "jain('none', load=2, source=2)",
+            "`jain` counts the callers of all servers, without `source`",
+        ),
+        (
+            "goodput('none', load=2)",
             "goodput('none', load=[])",
             "a list in the expression is empty",
         ),

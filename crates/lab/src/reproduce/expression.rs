@@ -99,6 +99,13 @@ fn environment(
             let mut values = Vec::new();
             let (needs, is_list) = asked(state, &variant, &named)?;
             let is_part = matches!(measure.of, Of::Part(_));
+            if is_part && !measure.is_of_one_source() && named.args().any(|name| name == "source") {
+                let text = format!(
+                    "`{}` counts the callers of all servers, without `source`",
+                    measure.name
+                );
+                return Err(Error::new(ErrorKind::InvalidOperation, text));
+            }
             if !is_part && needs.iter().any(|need| need.part != Part::default()) {
                 let text = format!(
                     "`{}` applies to a whole run, without `source`, `from_s` and `to_s`",

@@ -28,6 +28,14 @@ pub(super) struct Measure {
     pub of: Of,
 }
 
+impl Measure {
+    /// Returns whether the measure counts the callers of one server, which the argument `source`
+    /// selects.
+    pub(super) fn is_of_one_source(&self) -> bool {
+        self.name == "source_goodput"
+    }
+}
+
 /// The function that calculates a measure. The variants differ in the runs that the function needs.
 pub(super) enum Of {
     /// The measure applies to one run.
