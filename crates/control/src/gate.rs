@@ -259,6 +259,11 @@ impl Gate {
         self.stopping || (self.pacer.may_release(queue.release) && !is_bounded)
     }
 
+    /// Records that a back end has sent a new INVITE.
+    pub fn on_backend_call(&mut self, now: Timestamp) {
+        self.signals.back_ends_called = Some(now);
+    }
+
     /// Records the counts of INVITEs that were sent to back ends, and of their answers.
     pub fn on_answers(&mut self, answers: Answers) {
         self.signals.answers = answers;

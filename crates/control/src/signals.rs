@@ -137,6 +137,9 @@ pub struct Signals {
     pub backlog: Backlog,
     /// Counts of the INVITEs that were sent to back ends, and of their answers.
     pub answers: Answers,
+    /// The time at which a back end last sent a new INVITE, as far as it was recorded. It is recorded
+    /// only while new work [takes turns](crate::QueueControl::takes_turns).
+    pub back_ends_called: Option<Timestamp>,
 }
 
 impl Signals {

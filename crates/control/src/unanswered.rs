@@ -52,10 +52,14 @@ impl Unanswered {
         self.answers
     }
 
-    /// Records that an INVITE is sent on.
-    pub fn on_sent(&mut self, now: Timestamp) {
+    /// Records an INVITE that was sent on at `sent`, usually `now`.
+    pub fn on_sent(&mut self, now: Timestamp, sent: Timestamp) {
         self.advance(now);
-        self.slices[self.newest as usize % SLICES] += 1;
+        let slice = slice_of(sent);
+        if slice + SLICES as u64 <= self.newest {
+            return; // It would have ended by its age.
+        }
+        self.slices[slice as usize % SLICES] += 1;
         self.answers.sent += 1;
         self.answers.waiting += 1;
     }
@@ -106,8 +110,8 @@ mod tests {
     #[test]
     fn an_invite_counts_until_it_is_answered() {
         let mut unanswered = Unanswered::default();
-        unanswered.on_sent(at(100));
-        unanswered.on_sent(at(150));
+        unanswered.on_sent(at(100), at(100));
+        unanswered.on_sent(at(150), at(150));
         assert_eq!(unanswered.answers(at(160)).waiting, 2);
         unanswered.on_ended(at(200), at(100));
         let waited = Duration::from_millis(100);
@@ -117,12 +121,12 @@ mod tests {
     #[test]
     fn an_invite_without_an_answer_counts_for_half_a_second() {
         let mut unanswered = Unanswered::default();
-        unanswered.on_sent(at(100));
+        unanswered.on_sent(at(100), at(100));
         assert_eq!(unanswered.answers(at(620)).waiting, 1);
         let gone = unanswered.answers(at(645));
         assert_eq!(gone, Answers { sent: 1, ended: 1, waited: COUNTED_MAX, waiting: 0 });
         // An answer that comes later ends nothing, nor does one after a long silence.
-        unanswered.on_sent(at(700));
+        unanswered.on_sent(at(700), at(700));
         unanswered.on_ended(at(700), at(100));
         assert_eq!(unanswered.answers(at(700)).waiting, 1);
         assert_eq!(unanswered.answers(at(1_000_000)).waiting, 0);

@@ -25,9 +25,10 @@
 //! - The rate R of the calls that were sent to back ends, in a second of occupied time, and the mean
 //!   time L until a back end answered. The time constant of both is 1 s of occupied time. A 100 is
 //!   no answer. A call without an answer counts for 0.54 s.
-//! - The mean time for which messages of existing calls wait here before they are served, and that
-//!   of new work. Back ends are *slow* if L is longer than the sum of both by 20 ms. The sum counts
-//!   because a call to a phone may pass the proxy twice.
+//! - The mean time for which messages of existing calls wait here before they are served. Back ends
+//!   are *slow* if L is longer than this by 20 ms. They are not slow for 10 s after one of them has
+//!   sent an INVITE: a call to a phone behind a registrar passes the proxy twice, so the registrar
+//!   may answer late because the second INVITE waits here.
 //!
 //! # Decision
 //!
@@ -216,6 +217,8 @@ const LONG: f64 = 0.5;
 const AGES: f64 = 3.0;
 /// Time after a rejection for which the calls that wait for an answer are limited.
 const OVERLOAD: Duration = Duration::from_secs(2);
+/// Time after an INVITE of a back end for which back ends do not count as slow.
+const BACK_ENDS_CALL: Duration = Duration::from_secs(10);
 /// If at least this part of a tick was occupied, messages may have waited unread for all of it.
 const BUSY: f64 = 0.9;
 /// Number of ticks over which the minimum of the wait in the receive buffer is taken.
@@ -413,8 +416,9 @@ impl Law for Tide {
         }
         control.queue.wait_max = self.age_max(signals.socket_fill, lag);
         self.in_flight.record(signals.answers, newest.occupied);
-        let own = signals.sojourn.of_ongoing().mean + signals.sojourn.of_new().mean;
-        if self.in_flight.is_slow(own) {
+        if signals.back_ends_called.is_some_and(|called| now.since(called) < BACK_ENDS_CALL) {
+            self.slow_until = now;
+        } else if self.in_flight.is_slow(signals.sojourn.of_ongoing().mean) {
             self.slow_until = now + OVERLOAD;
         }
         control.queue.takes_turns = now < self.slow_until;

@@ -279,6 +279,23 @@ fn if_back_ends_are_slow_unanswered_calls_are_limited_for_two_seconds_after_a_re
     assert_eq!(bench.control.queue.unanswered_max, f64::INFINITY);
 }
 
+// A call to a phone goes through the proxy twice if the registrar is a back end: once to the
+// registrar, and then to the phone. The registrar answers the first INVITE when the phone has
+// answered the second one, so the second one must not wait for this answer.
+#[test]
+fn back_ends_that_send_invites_are_not_slow() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    answers(&mut bench, 900, 1);
+    assert!(bench.control.queue.takes_turns && bench.control.queue.unanswered_max.is_finite());
+    bench.signals.back_ends_called = Some(bench.now);
+    answers(&mut bench, 1, 1);
+    assert!(!bench.control.queue.takes_turns && bench.control.queue.unanswered_max.is_infinite());
+    answers(&mut bench, 997, 1);
+    assert!(!bench.control.queue.takes_turns);
+    answers(&mut bench, 3, 1);
+    assert!(bench.control.queue.takes_turns);
+}
+
 // The limit once stayed in force, and was shown, after the law had come to rest.
 #[test]
 fn it_is_not_at_rest_while_unanswered_calls_are_limited() {

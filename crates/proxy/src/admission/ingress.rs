@@ -40,10 +40,6 @@ use crate::snapshot::Snapshot;
 use crate::step::SourceEvidence;
 use crate::transport::stun::is_stun;
 
-/// Time after an INVITE of a back end in which unanswered calls are not limited. An unanswered call
-/// counts for half of this time.
-const BACKENDS_CALL: Duration = Duration::from_secs(1);
-
 /// The queues in which messages wait for service, and the gate that decides which messages enter.
 pub(crate) struct Ingress {
     gate: Gate,
@@ -61,8 +57,6 @@ pub(crate) struct Ingress {
     large: LargeBuffers,
     /// True if the back ends had no headroom for some kind of call when the last new call arrived.
     is_full_behind: bool,
-    /// Time until which unanswered calls are not limited, because a back end has sent an INVITE.
-    backends_call_until: Timestamp,
 }
 
 #[derive(Clone, Copy)]
@@ -104,7 +98,6 @@ impl Ingress {
             fifo: Fifo::new(limits.messages_max),
             large: LargeBuffers::new(limits.bytes_max),
             is_full_behind: false,
-            backends_call_until: Timestamp::ZERO,
         }
     }
 
@@ -395,13 +388,6 @@ impl Ingress {
         self.queues.invites() > 0
     }
 
-    /// Records that a back end has sent an INVITE. It may belong to a call that waits for an answer
-    /// of this back end, as with phones behind a registrar. So unanswered calls must not keep it in
-    /// the queue.
-    fn on_backend_call(&mut self, now: Timestamp) {
-        self.backends_call_until = now + BACKENDS_CALL;
-    }
-
     /// Returns the next message to serve, or its rejection. `None` if no message is to be served
     /// now. `answers` counts the INVITEs that were sent to back ends, if new INVITEs wait.
     pub(crate) fn next(
@@ -413,7 +399,7 @@ impl Ingress {
         if let Some(answers) = answers {
             self.gate.on_answers(answers);
         }
-        let may_release = self.gate.may_release() || now < self.backends_call_until;
+        let may_release = self.gate.may_release();
         let control = &self.gate.control().queue;
         let next = match self.queueing {
             Queueing::Class => self.queues.next(now, control, may_release),

@@ -139,12 +139,13 @@ impl ClassQueues {
     ) -> Option<Waiting> {
         let order = control.order;
         if self.waiting == 0 {
-            self.turns.on_empty(now);
+            self.turns.relax(now);
             return None;
         }
         let is_turn_of_new = if control.takes_turns {
             self.turns.is_of_new(now, self.finishing_wait(now))
         } else {
+            self.turns.relax(now);
             self.turns.is_rarely_of_new()
         };
         let found = if is_turn_of_new {

@@ -104,8 +104,8 @@ impl Turns {
         self.ahead >= AHEAD_MAX
     }
 
-    /// Records that no message waits.
-    pub(super) fn on_empty(&mut self, now: Timestamp) {
+    /// Records that no message waits, or that new work has the fewest turns anyway.
+    pub(super) fn relax(&mut self, now: Timestamp) {
         (self.relaxed, self.drains) = (now, false);
     }
 
@@ -214,7 +214,7 @@ mod tests {
     fn a_long_wait_after_a_rest_is_no_standing_queue() {
         let mut turns = Turns::new(T1);
         served(&mut turns, 100, 5);
-        turns.on_empty(at_ms(9000));
+        turns.relax(at_ms(9000));
         assert_eq!(ahead(&mut turns, 9990, 60), 5);
     }
 

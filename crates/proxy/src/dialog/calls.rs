@@ -486,8 +486,8 @@ impl Calls {
             if let Some(sent) = before {
                 self.unanswered.on_ended(now, sent);
             }
-            if after.is_some() {
-                self.unanswered.on_sent(now);
+            if let Some(sent) = after {
+                self.unanswered.on_sent(now, sent);
             }
         }
         Some(result)

@@ -27,7 +27,8 @@ static RATE: Param = param("rate", 0.0);
 static LIFO: Param = param("lifo", 0.0);
 /// The wait in ms after which a call is rejected when its turn comes. 0 means no limit.
 static WAIT_MAX: Param = param("wait_max", 0.0);
-/// The number of unanswered calls from which calls wait in the queue. 0 means no limit.
+/// The number of unanswered calls from which calls wait in the queue, until a back end sends an
+/// INVITE. 0 means no limit.
 static UNANSWERED: Param = param("unanswered", 0.0);
 /// The rank below which calls are rejected.
 static FLOOR: Param = param("floor", 0.0);
@@ -60,8 +61,10 @@ impl Law for Fixed {
             if self.0.of(&LIFO) == 1.0 { QueueOrder::Lifo } else { QueueOrder::Fifo };
         let wait_max = Duration::from_secs_f64(self.0.of(&WAIT_MAX) / 1e3);
         control.queue.wait_max = (!wait_max.is_zero()).then_some(wait_max);
-        let unanswered = Some(self.0.of(&UNANSWERED)).filter(|max| *max > 0.0);
-        control.queue.unanswered_max = unanswered.unwrap_or(f64::INFINITY);
+        control.queue.takes_turns = self.0.of(&UNANSWERED) > 0.0;
+        let is_limiting = control.queue.takes_turns && signals.back_ends_called.is_none();
+        control.queue.unanswered_max =
+            if is_limiting { self.0.of(&UNANSWERED) } else { f64::INFINITY };
         control.rank_floor = self.0.of(&FLOOR);
     }
 

@@ -241,10 +241,12 @@ impl Ingress {
             return Err(Unadmitted::NotUnderstood);
         }
         sender.is_late = is_late;
-        if self.gate.control().queue.unanswered_max.is_finite()
+        if self.gate.control().queue.takes_turns
+            && class == Class::Invite
+            && !recalled.is_repetition()
             && matches!(addresses.origin(&received.flow), Origin::Backend(_))
         {
-            self.on_backend_call(now);
+            self.gate.on_backend_call(now);
         }
         // A message from another shard has passed the gate there. But an INVITE with a To-tag and a
         // token belonged to a call there, so no gate has judged it. A retransmitted answer to a
