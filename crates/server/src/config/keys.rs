@@ -279,7 +279,7 @@ macro_rules! config_name {
     };
 }
 
-/// Expands to the [`Place`](crate::config::schema::Place) of a key. The arguments are the struct,
+/// Expands to the [`Place`] of a key. The arguments are the struct,
 /// and the place as written in [`config_keys`].
 #[macro_export]
 macro_rules! config_place {
