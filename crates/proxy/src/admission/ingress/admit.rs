@@ -241,6 +241,8 @@ impl Ingress {
             return Err(Unadmitted::NotUnderstood);
         }
         sender.is_late = is_late;
+        // The INVITE may be the second passage of a call whose first INVITE this back end answers only
+        // later. A forged one does no harm: the law then decides as if back ends were fast.
         if self.gate.control().queue.takes_turns
             && class == Class::Invite
             && !recalled.is_repetition()
