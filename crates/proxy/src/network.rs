@@ -23,7 +23,8 @@ pub fn network_of(source: u128) -> IpNet {
     }
 }
 
-/// Converts `::ffff:a.b.c.d` of an IPv6 socket to IPv4. Returns other addresses unchanged.
+/// Converts `::ffff:a.b.c.d` of an IPv6 socket to IPv4. Removes the scope and the flow label of other
+/// IPv6 addresses.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V6(_) => SocketAddr::new(address.ip().to_canonical(), address.port()),

@@ -139,7 +139,7 @@ fn try_response(
         RequestOrigin::Stateless(branch) => {
             record_alive(now, snapshot, present);
             read_feedback(now, snapshot, backend_ref, source, passage);
-            let responder = Responder { backend_ref, present };
+            let responder = Responder { backend_ref, present, source };
             let back = flow_back(snapshot, branch.listener, branch.asked, remote)?;
             let back = Flow { connection, ..back };
             serve_stateless(step, lost, received, passage, &branch, responder, back)
@@ -153,6 +153,8 @@ struct Responder {
     backend_ref: Option<BackendRef>,
     /// The back end in `backend_ref`, or `None` if its name now resolves to another address.
     present: Option<BackendRef>,
+    /// Source address of the response.
+    source: SocketAddr,
 }
 
 /// Forwards a response to a request that was forwarded without a transaction, on the flow `back`.
@@ -162,7 +164,7 @@ fn serve_stateless(
     received: &Received,
     passage: &Passage<'_>,
     branch: &Branch,
-    Responder { backend_ref, present }: Responder,
+    Responder { backend_ref, present, source }: Responder,
     back: Flow,
 ) -> Result<(), NotReturned> {
     let Step { now, snapshot, .. } = *step;
@@ -173,7 +175,15 @@ fn serve_stateless(
     let calls = &mut step.routing.calls;
     let call = calls.find_of(fingerprint, transaction);
     if let Some(call) = call {
-        let answer = calls.read_answer(&snapshot.keys, call, passage, backend_ref.is_some());
+        let mut answer = calls.read_answer(&snapshot.keys, call, passage, backend_ref.is_some());
+        // Before a crash of this process, the INVITE may have gone to another back end. A dialog
+        // with that back end is no part of the call, and the BYE in it does not end the call.
+        if answer.dialog != 0
+            && backend_ref.is_some()
+            && !is_at_call(snapshot, calls.get(call), source)
+        {
+            answer.dialog = 0;
+        }
         if status == 503
             && let Some(backend_ref) = present
             && let Some(entry) = calls.get(call)
@@ -264,6 +274,11 @@ fn was_sent_to(
 ) -> bool {
     let index = context.branch_at(of.tag);
     index.is_some_and(|index| has_sent(snapshot, &context.branches[index], remote))
+}
+
+/// Returns whether `source` is the address at which the back end of a call has the call.
+fn is_at_call(snapshot: &Snapshot, entry: Option<&Call>, source: SocketAddr) -> bool {
+    entry.and_then(|entry| snapshot.address_of(entry)).is_none_or(|at| canonical(at) == source)
 }
 
 /// Records that a back end has answered a request of ours.

@@ -15,6 +15,7 @@ use tidegate_sip::Method;
 use tidegate_transaction::Timing;
 use tidegate_world::{Flow, Pool, Seed, Timestamp, Transport};
 
+use crate::dialog::Call;
 use crate::keys::Keys;
 use crate::message::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::message::flow_token::RegisteredFlow;
@@ -214,6 +215,12 @@ impl Snapshot {
 
     pub(crate) fn backend(&self, backend_ref: BackendRef) -> &Backend {
         &self.pool(backend_ref.pool).pool.backends()[usize::from(backend_ref.backend)]
+    }
+
+    /// Returns the address to which the requests of a call go: that of its back end when the call
+    /// began. Returns `None` if the name of the back end has no address.
+    pub(crate) fn address_of(&self, entry: &Call) -> Option<SocketAddr> {
+        self.backend(entry.backend_ref).address_at(entry.address_generation)
     }
 
     /// Returns the reference to the same back end in the first pool that contains it, in the order

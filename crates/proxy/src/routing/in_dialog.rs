@@ -93,10 +93,7 @@ fn by_token(
         let backend = snapshot.backend(*owner);
         backend.admin_state() != AdminState::Removed || !backend.is_idle() || was_removed()
     };
-    let is_there = |entry: &&Call| {
-        snapshot.backend(entry.backend_ref).address_at(entry.address_generation)
-            == Some(token.backend)
-    };
+    let is_there = |entry: &&Call| snapshot.address_of(entry) == Some(token.backend);
     let entry = call.and_then(|call| state.calls.get(call)).filter(is_there);
     // A fork counts only one of its back ends. If another one was removed while it rang, only the
     // entry of the call knows it.

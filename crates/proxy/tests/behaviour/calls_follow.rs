@@ -267,6 +267,30 @@ fn a_response_to_a_call_of_before_a_restart_touches_no_call() {
     assert_eq!(counts(&script), [(0, 0), (0, 0)]);
 }
 
+// Swarm seed 690235: an INVITE went to one back end before a crash of the proxy, and its copy to
+// another one afterwards. Both answered, so the caller got two dialogs and ended both.
+#[test]
+fn a_dialog_with_a_back_end_of_before_a_restart_does_not_keep_the_call() {
+    let first = Script::new().one(CALLER, &invite("a"));
+    let mut script = Script::new();
+    script.one(CALLER, &invite("other"));
+    let second = script.one(CALLER, &invite("a"));
+    assert_eq!((first.to, second.to), (address(BACKEND_A), address(BACKEND_B)));
+
+    script.one(BACKEND_B, &second.answer("200 OK"));
+    script.one(CALLER, &bare("ACK", "a", 1));
+    script.one(BACKEND_A, &first.answer("200 OK").replace("tag=callee", "tag=earlier"));
+    let bye = script.one(CALLER, &bare("BYE", "a", 2));
+    script.one(BACKEND_B, &bye.answer("200 OK"));
+    assert_eq!(counts(&script)[1], (0, 0), "the call at the second back end has ended");
+    let route = format!("Totag\r\nRoute: {}\r\n", first.header("Record-Route"));
+    let bye = request("BYE", "sip:bob@10.0.0.1:5070", "a", 2, &route).replace("callee", "earlier");
+    let bye = script.one(CALLER, &bye.replace("z9hG4bK-a-2", "z9hG4bK-a-3"));
+    assert_eq!(bye.to, first.to);
+    script.one(BACKEND_A, &bye.answer("200 OK"));
+    assert_eq!(counts(&script), [(1, 175), (0, 0)]);
+}
+
 /// Makes a proxy with transactions that abandons back ends only at Timer B.
 fn patient() -> Script {
     Script::with(Policy::Rr, |settings| {
