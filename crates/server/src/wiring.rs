@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
+use rustix::io::Errno;
 use tidegate_io as io;
 use tidegate_proxy as proxy;
 use tidegate_proxy::Disposal;
@@ -106,6 +107,16 @@ pub(crate) fn open(config: &Config, tls: &Tls) -> Result<Vec<Group>, StartError>
 
 /// Returns the instruction to the operator for an address that cannot be opened.
 fn remedy(error: &io::OpenError) -> &'static str {
+    match Errno::from_io_error(&error.error) {
+        Some(Errno::MFILE) => {
+            return "raise the limit of open files of this process (`ulimit -n`, `LimitNOFILE` of \
+                    systemd)";
+        }
+        Some(Errno::NFILE) => {
+            return "raise the limit of open files of the machine (`sysctl fs.file-max`)";
+        }
+        _ => {}
+    }
     match (error.call, error.error.kind()) {
         (_, ErrorKind::AddrInUse) => {
             "stop the program that uses this address, or change `[[listen]] address`"
@@ -117,8 +128,8 @@ fn remedy(error: &io::OpenError) -> &'static str {
             "give this process the capability CAP_NET_BIND_SERVICE, or change `[[listen]] address`"
         }
         _ => {
-            "raise the limit of open files (`ulimit -n`, `LimitNOFILE` of systemd), or change the \
-             keys of this `[[listen]]`"
+            "allow the call that failed, in the kernel or in the service manager, or change \
+             `address` or `transport` of this `[[listen]]`"
         }
     }
 }
@@ -171,6 +182,27 @@ fn streams(config: &Config, listen: &Listen, tls: Option<io::TlsServer>) -> io::
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_remedy_names_the_limit_of_files_only_if_it_is_reached() {
+        let remedy = |call, errno: Errno| {
+            let error = std::io::Error::from_raw_os_error(errno.raw_os_error());
+            remedy(&io::OpenError { address: "[2001:db8::1]:5060".parse().unwrap(), call, error })
+        };
+        assert!(remedy("socket", Errno::MFILE).contains("`ulimit -n`"));
+        assert!(remedy("socket", Errno::NFILE).contains("`sysctl fs.file-max`"));
+        assert!(remedy("bind", Errno::ADDRINUSE).contains("stop the program"));
+        assert!(remedy("bind", Errno::ADDRNOTAVAIL).contains("add this address"));
+        assert!(remedy("bind", Errno::ACCESS).contains("CAP_NET_BIND_SERVICE"));
+        for (call, errno) in [
+            ("socket", Errno::AFNOSUPPORT),
+            ("SO_ATTACH_REUSEPORT_CBPF", Errno::PERM),
+            ("SO_ATTACH_REUSEPORT_CBPF", Errno::NOMEM),
+        ] {
+            let remedy = remedy(call, errno);
+            assert!(remedy.contains("the call that failed"), "{call}, {errno:?}: {remedy}");
+        }
+    }
 
     #[test]
     fn a_receive_buffer_that_the_kernel_made_smaller_is_reported() {
