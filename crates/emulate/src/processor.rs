@@ -80,8 +80,9 @@ impl Processor {
     }
 
     /// Returns for how long a core has been busy until `now`, on average over all cores. This
-    /// includes the time that other programs used. The result is multiplied by the factor `misread`
-    /// of the disturbance. `now` must not be before the start of the last work.
+    /// includes the time that other programs used. The result is multiplied by
+    /// [`Disturbance::misread`], which makes it wrong on purpose. `now` must not be before the
+    /// start of the last work.
     pub(super) fn busy(&self, now: Timestamp) -> Duration {
         let to_come = self.cores.iter().map(|&free_at| self.own(free_at.since(now)));
         let done = to_come.fold(self.charged, Duration::saturating_sub);
@@ -91,8 +92,9 @@ impl Processor {
 
     /// Returns the CPU time of all steps until `now`, on average over all cores. This does not
     /// include interruptions and the time that other programs used. The interruptions of a step in
-    /// progress count as if they came before its work. The result is multiplied by the factor
-    /// `misread` of the disturbance. `now` must not be before the start of the last work.
+    /// progress count as if they came before its work. The result is multiplied by
+    /// [`Disturbance::misread`], which makes it wrong on purpose. `now` must not be before the
+    /// start of the last work.
     pub(super) fn cpu(&self, now: Timestamp) -> Duration {
         let steps = self.cores.iter().zip(&self.costs);
         let to_come = steps.map(|(free_at, cost)| self.own(free_at.since(now)).min(*cost));
@@ -100,7 +102,7 @@ impl Processor {
         self.misread(done / self.cores.len() as u32)
     }
 
-    /// Returns `time` multiplied by the factor `misread` of the disturbance.
+    /// Returns `time` multiplied by [`Disturbance::misread`].
     fn misread(&self, time: Duration) -> Duration {
         if self.disturbance.misread == 1.0 { time } else { time.mul_f64(self.disturbance.misread) }
     }

@@ -79,9 +79,9 @@ pub struct Listener {
     /// Networks of further sources that are trusted to assert the identity of the caller (RFC
     /// 3325).
     pub trust_identity: Vec<IpNet>,
-    /// True if other instances of the proxy listen at the same address. In this case requests to
-    /// back ends leave from a listener that is not shared, so that the responses return to this
-    /// instance. Requests within the dialog arrive at the shared listener, and may reach any
+    /// True if other instances of the proxy listen at the same address. Requests to back ends then
+    /// leave from a listener that is not shared, so that the responses return to this instance. But
+    /// Record-Route names the shared listener, so later requests of a dialog may reach any
     /// instance.
     pub shared: bool,
 }

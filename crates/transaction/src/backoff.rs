@@ -9,7 +9,8 @@ use crate::Timing;
 
 const TWO: NonZeroU8 = NonZeroU8::new(2).unwrap();
 
-/// A schedule of retransmissions. The intervals start at T1 and double.
+/// A schedule of retransmissions. The first interval is T1. Each later one is twice as long, up to
+/// a limit that the caller sets, or has the length that the caller sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The time of the next retransmission.

@@ -78,9 +78,10 @@ pub struct CallerConfig {
     pub slack: Duration,
     /// T1, T2 and T4, on which the timers of RFC 3261 are based.
     pub timing: Timing,
-    /// True if INVITE, CANCEL and BYE are retransmitted until they are answered (timers A and E).
-    /// If false, each request is sent only once. The time limits for a response (timers B and F)
-    /// are the same in both cases. Each copy of a 2xx is acknowledged in both cases. Default true.
+    /// True if INVITE, CANCEL, BYE and REGISTER are retransmitted until they are answered (timers A
+    /// and E). If false, each request is sent only once. The time limits for a response (timers B
+    /// and F) are the same in both cases. Each copy of a 2xx is acknowledged in both cases. Default
+    /// true.
     pub retransmissions: bool,
     /// Handling of route sets. Default [`Routing::Follow`].
     pub routing: Routing,

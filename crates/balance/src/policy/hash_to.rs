@@ -24,9 +24,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "hash-to",
     summary: "selects by the callee: all calls to one user go to one back end",
     source: "paper 003 §II, with weighted rendezvous hashing",
-    doc: "The policy hashes the user and host in To, so a user's registrations and calls reach the \
-          same server. When a back end is removed, only its own users move. A single user with \
-          very many calls can overload a back end.",
+    doc: "The policy hashes the user and host in To, so the registrations of a user and the calls \
+          to this user reach the same server. When a back end is removed, only its own users move. \
+          A single user who gets very many calls can overload a back end.",
     params: &[],
     check: |_| Ok(()),
     build: Build {

@@ -209,9 +209,11 @@ impl Measurements {
         [0, 1].map(|method| if all[method] >= 1.0 { 1.0 } else { aimed[method] })
     }
 
-    /// Returns, for each method, the largest fraction of all marks (hashes of packets) for which
-    /// every caller can get a response, 0 to 1. Rejections take at most the fraction `budget` of
-    /// the processor time, and service takes the rest.
+    /// Returns, for each method, the largest fraction of all marks (hashes of packets) whose
+    /// packets may pass, 0 to 1. All packets that pass can be rejected within the fraction `budget`
+    /// of the processor time, or served in the rest of the time. The fraction may be lower because
+    /// of overflows and long waits. It may be higher because a quarter of what can pass is kept for
+    /// packets that are not exempt.
     fn passing_within(&self, budget: f64) -> [f64; 2] {
         let can_pass = self.can_pass(budget).min(self.ceiling);
         // Exempt packets must not use all the service and leave none to the other packets.

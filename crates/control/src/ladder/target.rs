@@ -63,7 +63,8 @@ impl Target {
         self.is_heavy_only = is_heavy_only;
     }
 
-    /// Returns whether the ladder may drop messages of heavy sources only.
+    /// Returns whether the ladder may now limit its drops to the messages of heavy sources. For a
+    /// time after this was not enough, it may not.
     pub(super) fn may_be_heavy_only(&self, now: Timestamp) -> bool {
         now >= self.all_until
     }

@@ -48,9 +48,10 @@ pub(super) static SUSTAINABLE: Param = Param::real("sustainable", "1/s", 0.0, 0.
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "acceptance",
-    summary: "multiplies the admitted share by target/acceptance every few messages",
+    summary: "measures the share of accepted messages at intervals, and multiplies the admitted \
+              share by target/measured",
     source: "paper 000 §3.2",
-    doc: "Every `measure` messages the law measures α, which is the share of accepted \
+    doc: "At each measurement (see `measure`) the law computes α, which is the share of accepted \
           messages among all messages of the last `k` measurements. It then multiplies the \
           admitted share f by `alpha_targ`/α, and keeps f between `f_min` and 1. If `alpha_targ` \
           is below 1 and `sustainable` is 0, the law rejects some calls even if the server is \

@@ -32,10 +32,10 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "multiplies the admitted share by target/acceptance or target/occupancy, whichever is \
               smaller",
     source: "paper 000 §3.2",
-    doc: "Every `measure` messages the admitted share f becomes clamp(`f_min`, min(`alpha_targ`/α, \
-          `rho_targ`/ρ)·f, 1). α is the acceptance and ρ the occupancy over the last `k` \
-          measurements. ρ is smoothed with weight `w`. If `alpha_targ` is below 1 and \
-          `sustainable` is 0, as in paper 000, the law rejects some calls even without load.",
+    doc: "At each measurement (see `measure`) the admitted share f becomes clamp(`f_min`, \
+          min(`alpha_targ`/α, `rho_targ`/ρ)·f, 1). α is the acceptance and ρ the occupancy over \
+          the last `k` measurements. ρ is smoothed with weight `w`. If `alpha_targ` is below 1 \
+          and `sustainable` is 0, as in paper 000, the law rejects some calls even without load.",
     params: &[
         &occupancy::K,
         &MEASURE,

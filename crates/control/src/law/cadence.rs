@@ -21,8 +21,10 @@ use crate::arrival_rate::ArrivalRate;
 use crate::{Control, Param, Signals, Values};
 
 pub(crate) static MEASURE: Param = Param::whole("measure", "messages", 125.0, 0, 100_000).doc(
-    "Messages from one measurement to the next. 0: the law computes the number from the arrival \
-     rate, from `notice_s` and from the size of the queue (`[server] queue_max`).",
+    "Messages from one measurement to the next. The law also measures a second after the last \
+     measurement, even if fewer messages have arrived. 0: the law computes the number from the \
+     arrival rate, from `notice_s`, from the size of the queue (`[server] queue_max`), and from \
+     its own threshold and weight.",
 );
 
 pub(crate) static NOTICE: Param = Param::real("notice_s", "s", 1.0, 0.01, 60.0).doc(

@@ -45,9 +45,10 @@ pub(super) static WEIGHT: Param = Param::real("w", "fraction", 0.1, 0.001, 1.0)
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "occupancy",
-    summary: "multiplies the admitted share by target/occupancy every few messages",
+    summary: "measures the occupancy at intervals, and multiplies the admitted share by \
+              target/measured",
     source: "paper 000 §3.1",
-    doc: "Every `measure` messages the law measures ρ, the occupancy over the last `k` \
+    doc: "At each measurement (see `measure`) the law computes ρ, the occupancy over the last `k` \
           measurements, smoothed with weight `w`. The admitted share f then becomes clamp(`f_min`, \
           (`rho_targ`/ρ)·f, 1).",
     params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &WEIGHT],

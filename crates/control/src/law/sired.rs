@@ -40,9 +40,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "sired",
     summary: "admits a smaller share the fuller the queue is",
     source: "paper 000 §3.3",
-    doc: "Every `measure` messages the law reads how full the queue of new calls is, and how full \
-          the receive buffer is. The fuller of the two gives the fill q, a fraction that is \
-          smoothed with weight `w`. The admitted share becomes clamp(`f_min`, (`q_max` − \
+    doc: "At each measurement (see `measure`) the law reads how full the queue of new calls is, \
+          and how full the receive buffer is. The fuller of the two gives the fill q, a fraction \
+          that is smoothed with weight `w`. The admitted share becomes clamp(`f_min`, (`q_max` − \
           q)/(`q_max` − `q_min`), 1). The size of the queue (`[server] queue_max`) determines how \
           long calls wait.",
     params: &[&MEASURE, &NOTICE, &ACCEPT, &Q_MIN, &Q_MAX, &WEIGHT, &FLOOR],

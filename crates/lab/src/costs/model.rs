@@ -35,8 +35,9 @@ impl Model {
         part * dropped_us / ((1.0 - part) * accepted_us + part * dropped_us)
     }
 
-    /// Returns the factor by which a full queue moves faster if only the share `fraction` of the
-    /// arrivals is admitted. The wait in the queue is shorter by this factor.
+    /// Returns the number of messages that leave a full queue in a second if the share `fraction`
+    /// of the arrivals is admitted, divided by this number if all are admitted. The wait in the
+    /// queue is shorter by this factor.
     pub fn delay_ratio(&self, fraction: f64) -> f64 {
         self.processed(fraction) / self.processed(1.0)
     }

@@ -42,7 +42,8 @@ pub struct Parameters {
 /// The occupancy of a thread, as several clocks show it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Readings {
-    /// Occupancy of the thread over the whole time, 0 to 1, by the exact clock.
+    /// Occupancy of the thread during the whole measurement, 0 to 1, by clocks with a resolution of
+    /// 1 ns.
     pub occupancy: f64,
     /// The intended occupancy: the CPU time of a packet divided by the mean interval between
     /// packets.
@@ -75,11 +76,13 @@ pub struct Row {
     pub max: f64,
     /// The mean of all readings of the occupancy.
     pub mean: f64,
-    /// Root mean square of the differences between the readings and the occupancy over the whole
-    /// run. The load itself varies during the run, so an exact clock has such an error too.
+    /// Root mean square of the differences between the readings and the occupancy of the whole
+    /// measurement. The load itself varies during the measurement, so even a clock with a
+    /// resolution of 1 ns has such an error.
     pub error: f64,
-    /// Root mean square of the differences between the readings and those of the exact clock in the
-    /// same windows. This value shows the effect of the clock's resolution alone.
+    /// Root mean square of the differences between the readings and those of a clock with a
+    /// resolution of 1 ns in the same windows. This value shows the effect of the clock's
+    /// resolution alone.
     pub of_grain: f64,
 }
 
@@ -171,7 +174,7 @@ fn row(
         measure,
         readings: seen.len(),
         zero: part(|seen| *seen == 0.0),
-        // The exact clock is not read at the same instant as the wall clock, so slightly more than
+        // The CPU clock and the wall clock are not read at the same instant, so slightly more than
         // 1 is possible.
         above_one: part(|seen| *seen > 1.01),
         max: seen.iter().copied().fold(0.0, f64::max),

@@ -72,7 +72,7 @@ pub struct Counters {
     pub requests_withheld: Counter,
     /// Requests sent over TCP because they are too long for a datagram.
     pub large_over_tcp: Counter,
-    /// Large requests that were sent again by UDP, because the back end refused a connection.
+    /// Large requests that were sent again by UDP, because they could not be sent over TCP.
     pub large_by_udp: Counter,
     /// REGISTER requests forwarded with our Path.
     pub paths_added: Counter,

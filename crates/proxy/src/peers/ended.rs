@@ -15,8 +15,8 @@ use crate::target::Target;
 const ENDED_MAX: usize = 1 << 15;
 
 /// Time that an end is remembered. A request that waits for its first response checks its
-/// connection at intervals of up to 32*T1 (16 s), and waits for at most 64*T1. Large requests avoid
-/// TCP for a minute after a back end has refused a connection.
+/// connection at intervals of up to 32*T1 (16 s), and waits for at most 64*T1. Large requests to a
+/// back end avoid TCP for a minute after a connection to it could not be opened.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// The connection or the address under which the end of a connection is found.

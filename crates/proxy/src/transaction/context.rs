@@ -83,7 +83,7 @@ pub(crate) struct Branch {
     pub(crate) recorded: u8,
     /// True if the request of the branch was sent over TCP because it is too long for a datagram.
     pub(crate) is_large: bool,
-    /// True if the back end refused a TCP connection, and another branch sends the request by UDP.
+    /// True if the request could not be sent over TCP, and another branch sends it by UDP.
     pub(crate) is_sent_by_udp: bool,
     /// The overload control that the request of the branch offers.
     pub(crate) offer: OverloadOffer,

@@ -114,11 +114,11 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
     is_started
 }
 
-/// Sends the request of the branch at `index` again by UDP, because the back end refused a TCP
-/// connection. Returns whether the request was sent. The request is sent only if `is_large` of the
-/// branch is true, and it has no final response and is not cancelled. It is not sent in two cases,
-/// because the back end may have received it: the back end only reads its connection too slowly, or
-/// the connection ended after the request was sent.
+/// Sends the request of the branch at `index` again by UDP, because it could not be sent over TCP.
+/// Returns whether the request was sent. The request is sent only if `is_large` of the branch is
+/// true, and it has no final response and is not cancelled. It is not sent in two cases, because
+/// the back end may have received it: the back end only reads its connection too slowly, or the
+/// connection ended after the request was sent.
 ///
 /// RFC 3261 §18.1.1: "If an element sends a request over TCP because of these message size
 /// constraints, and that request would have otherwise been sent over UDP, if the attempt to
@@ -131,8 +131,8 @@ pub(super) fn retry_by_udp(
     index: usize,
 ) -> bool {
     let branch = &context.branches[index];
-    // A back end that reads its connection too slowly has not refused the connection. The back end
-    // is overloaded, so the proxy does not send it a long datagram either.
+    // A back end that reads its connection too slowly is overloaded, so the proxy does not send it
+    // a long datagram either.
     let pending = &live.pending[index];
     let is_rejected = pending.unreachable.is_some() && !pending.is_backed_up;
     if !branch.is_large || !is_rejected || !context.server.is_pending() || live.is_cancelled {

@@ -2,8 +2,8 @@
 //!
 //! A request for a back end over UDP leaves over TCP if it is longer than [`LENGTH_MAX`] and the
 //! configuration of its pool enables this. The request keeps its transaction, its back end and its
-//! Record-Route. Only the Via and the connection change to TCP. If the back end refuses the
-//! connection, the same request is sent by UDP.
+//! Record-Route. Only the Via and the connection change to TCP. If the request cannot be sent over
+//! TCP, for example because the back end refuses the connection, it is sent by UDP.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use crate::target::Target;
 /// The length in bytes up to which a request is sent by UDP. The path MTU is not known.
 const LENGTH_MAX: usize = 1300;
 
-/// The time for which no further connection is tried to a back end that has refused a connection.
+/// The time for which large requests to a back end leave by UDP, after a connection to it could not
+/// be opened.
 const REFUSED_FOR: Duration = Duration::from_secs(60);
 
 /// Returns whether a request is so long that it has to leave over TCP if possible. `length` is the
@@ -44,8 +45,8 @@ pub(crate) fn is_large(snapshot: &Snapshot, hop: &NextHop, length: usize) -> boo
 /// changed." "To handle this case, the transport layer MUST also be prepared to receive an incoming
 /// connection on the source IP address from which the request was sent and port number in the
 /// "sent-by" field." The listener for TCP has the IP address of `egress`, so that the request
-/// leaves by the same interface. If there is no such listener, or the back end has refused a
-/// connection a short time ago, the request leaves by UDP.
+/// leaves by the same interface. If there is no such listener, or a connection to the back end
+/// could not be opened in the last minute, the request leaves by UDP.
 ///
 /// RFC 3261 §18: "It has arisen out of the need to handle larger messages, which MUST use TCP, as
 /// discussed below."

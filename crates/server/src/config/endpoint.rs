@@ -70,7 +70,10 @@ pub(super) fn server(text: &str) -> Result<Endpoint, Wrong> {
             bare(),
             key.escape_debug()
         );
-        return Err(Wrong::with_help("all back ends of a pool have one transport", help));
+        return Err(Wrong::with_help(
+            "a back end cannot set its own transport: the pool sets it for all its back ends",
+            help,
+        ));
     }
     if !parameters.is_empty() {
         return Err(Wrong::with_help(

@@ -93,27 +93,29 @@ impl<S: Shape, T: 'static> Shape for As<S, T> {
     }
 }
 
-/// Returns the shape of a time in whole seconds within `bounds`.
+/// Returns the [`Shape`] of a key whose value is a time in whole seconds within `bounds`.
 pub const fn seconds(bounds: RangeInclusive<u64>) -> As<Whole, Duration> {
     As { of: Whole(bounds), read: Duration::from_secs, write: Duration::as_secs }
 }
 
-/// Returns the shape of a time in whole milliseconds within `bounds`.
+/// Returns the [`Shape`] of a key whose value is a time in whole milliseconds within `bounds`.
 pub const fn millis(bounds: RangeInclusive<u64>) -> As<Whole, Duration> {
     As { of: Whole(bounds), read: Duration::from_millis, write: |time| time.as_millis() as u64 }
 }
 
-/// Returns the shape of a time in whole microseconds within `bounds`.
+/// Returns the [`Shape`] of a key whose value is a time in whole microseconds within `bounds`.
 pub const fn micros(bounds: RangeInclusive<u64>) -> As<Whole, Duration> {
     As { of: Whole(bounds), read: Duration::from_micros, write: |time| time.as_micros() as u64 }
 }
 
-/// Returns the shape of a time in seconds within `bounds`, with or without fractions.
+/// Returns the [`Shape`] of a key whose value is a time in seconds within `bounds`, with or without
+/// fractions.
 pub const fn real_seconds(bounds: RangeInclusive<f64>) -> As<Real, Duration> {
     As { of: Real(bounds), read: Duration::from_secs_f64, write: Duration::as_secs_f64 }
 }
 
-/// Returns the shape of a time in milliseconds within `bounds`, with or without fractions.
+/// Returns the [`Shape`] of a key whose value is a time in milliseconds within `bounds`, with or
+/// without fractions.
 pub const fn real_millis(bounds: RangeInclusive<f64>) -> As<Real, Duration> {
     As {
         of: Real(bounds),

@@ -42,7 +42,7 @@ fn read_priority(section: &Section<'_, '_>, report: &mut Report) -> Option<Prior
         return Some(priority);
     }
     let title = "`[overload.priority]` gives no call priority";
-    let label = "neither emergency calls nor any value of Resource-Priority";
+    let label = "this table names neither emergency calls nor a value of Resource-Priority";
     let help = "write `emergency = true`, list values in `resource_priority`, or remove the table";
     report.error(section.span(), title, label, help);
     None

@@ -21,7 +21,8 @@ const CLAIMED: Duration = Duration::from_secs(5);
 /// Time for which the claims of a peer are ignored after it claimed a larger load than it has.
 const DISTRUSTED: Duration = Duration::from_secs(60);
 
-/// The claim of one peer about its original load.
+/// The load that one peer says it would send without feedback (its original load), and whether this
+/// server believes it.
 #[derive(Debug, Default)]
 pub(super) struct Claim {
     /// The original load that the peer claimed last, and the time of this claim.

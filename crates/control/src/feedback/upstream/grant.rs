@@ -9,7 +9,7 @@ use crate::feedback::capacity::Capacity;
 const SATURATED: f64 = 0.85;
 const UNUSED: u32 = 10;
 
-/// The grant of one peer.
+/// The rate of calls that one peer may send, and the feedback value that tells it so.
 #[derive(Debug)]
 pub(super) struct Grant {
     /// Calls a second that the peer may send.

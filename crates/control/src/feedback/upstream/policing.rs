@@ -25,7 +25,7 @@ const VIOLATION: u32 = 10;
 /// peer that is told under `rate` that there is no overload has this time when an overload begins.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The obedience of one peer to its feedback.
+/// The record of whether one peer obeys its feedback, and of whether this server limits the peer.
 #[derive(Debug, Default)]
 pub(super) struct Policing {
     /// The time since which the peer has to obey a finite grant. This is the time at which the

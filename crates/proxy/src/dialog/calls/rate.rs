@@ -40,7 +40,8 @@ impl Price {
 }
 
 /// Token bucket in four bytes, by the generic cell rate algorithm (ITU-T I.371). The value is a
-/// time in units of 2^24 ns, to which each counted request adds [`INTERVAL`]. It wraps after two
+/// time in units of 2^24 ns. Each counted request moves it [`INTERVAL`] units into the future, and
+/// each counted retransmission one unit. A past time counts as now. The value wraps after two
 /// years.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate(u32);

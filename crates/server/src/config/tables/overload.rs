@@ -306,8 +306,9 @@ keys! {
     /// each call has, and how many calls wait.
     pub(in crate::config) static SESSIONS: "[overload.sessions]" 0..=1, Restart, [] => Estimation;
 
-    /// The event by which calls are counted. `start`: the beginning of a call. `full`: the end of a
-    /// call that has begun. For `full`, both the INVITE and the BYE must pass through this server.
+    /// The event by which calls are counted. `start`: Tidegate serves the INVITE of a call. `full`:
+    /// Tidegate serves a BYE, and it has served an INVITE before for which no BYE has been counted.
+    /// For `full`, both the INVITE and the BYE must pass through this server.
     key "check" (check) = Choice {
         words: &[("start", SessionCheck::Start), ("full", SessionCheck::Full)],
         reserved: &[],

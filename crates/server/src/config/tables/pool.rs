@@ -107,8 +107,8 @@ table! {
     }, Default("\"proven\"");
     /// The transport of requests that are longer than 1,300 bytes and would leave by UDP (RFC 3261
     /// §18.1.1). `udp`: such a request leaves in fragments. `tcp`: it leaves over TCP, with a
-    /// transaction. If the back end refuses the connection, Tidegate sends this request by UDP, and
-    /// for a minute all other large requests to this back end too. The file must have a
+    /// transaction. If the connection to the back end cannot be opened, Tidegate sends this request
+    /// by UDP, and for a minute all other large requests to this back end too. The file must have a
     /// `[[listen]]` with TCP at the IP address from which Tidegate sends the other requests of the
     /// pool. Back ends answer on the connection, and send their own requests by UDP as before.
     large_over_tcp("large_requests"): bool =

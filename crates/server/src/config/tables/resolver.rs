@@ -11,8 +11,8 @@ table! {
     /// starts.
     pub static RESOLVER: "[resolver]" 0..=1, Restart, [] => Resolver, ResolverDraft;
 
-    /// The name servers that Tidegate asks over UDP. If an answer is too long for UDP, Tidegate
-    /// asks again over TCP. If this key is set, Tidegate does not use the search list of
+    /// The name servers that Tidegate asks. It asks over UDP, and again over TCP if an answer is
+    /// too long for UDP. If this key is set, Tidegate does not use the search list of
     /// `/etc/resolv.conf`.
     servers: Vec<SocketAddr> | None = NotEmpty(List {
         of: Text::new(

@@ -86,8 +86,9 @@ static GIVEN: Family = Family::gauge(
 );
 static OBEYS: Family = Family::gauge(
     "feedback_obeyed",
-    "1 if the upstream peer takes part in feedback and sends no more requests than Tidegate \
-     allows, else 0",
+    "1 if the upstream peer takes part in feedback and Tidegate does not limit it, else 0. \
+     Tidegate limits a peer that for some time sends over a third more requests than allowed. The \
+     limit ends when the peer has sent fewer requests for some time",
 );
 static OFFERED: Family = Family::gauge(
     "feedback_offered_cps",

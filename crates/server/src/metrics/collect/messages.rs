@@ -78,7 +78,8 @@ static ALONE: [Number<Counters>; 27] = [
     ),
     Number::counter(
         "large_requests_by_udp",
-        "Large requests sent again by UDP because the back end refused a TCP connection",
+        "Large requests sent again by UDP because Tidegate could not send them over TCP, for \
+         example because the back end refused the connection",
         |c| c.large_by_udp.get().into(),
     ),
     Number::counter("paths_added", "REGISTER requests to which Tidegate added a Path", |c| {

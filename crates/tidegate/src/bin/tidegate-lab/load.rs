@@ -38,7 +38,8 @@ enum Side {
     Follow(Box<follow::Args>),
 }
 
-/// Runs one side of the load until it ends.
+/// Runs the traffic generator that `args` selects (callers, callees, registering users, leader or
+/// follower) until it ends.
 pub fn run(args: Args) -> Result<ExitCode, Trouble> {
     match args.side {
         Side::Uac(args) => uac::run(&args),
