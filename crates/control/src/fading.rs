@@ -16,7 +16,7 @@ const KEPT: f64 = 0.8;
 /// The shortest observation time in seconds. A rate over less time would depend on chance.
 const SECONDS_MIN: f64 = 0.01;
 
-/// The decayed time over which counts were taken.
+/// The time over which counts were taken. Past time decays like the counts.
 #[derive(Debug, Default)]
 pub(crate) struct Observation {
     /// The number of the current period.

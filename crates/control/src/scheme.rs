@@ -37,11 +37,12 @@ pub struct ShedOrder {
     /// shed completely. The law admits all messages of the classes that are not in the list, and
     /// its limits on the queue and on ranks do not apply to them.
     pub order: Vec<u8>,
-    /// The weight of a message in the load of its class.
+    /// The rule for the weight of a message.
     pub weight: Weight,
 }
 
-/// The weight of a message in the load of its class.
+/// The rule for the weight of a message. The load of a class is its share of the arriving messages,
+/// multiplied by the weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     /// The measured mean service time of the message's class. A class without served messages gets

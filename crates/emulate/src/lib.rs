@@ -33,7 +33,7 @@
 //! over.
 //!
 //! In simulated time a driver is never late, except for a process that gets no processor time
-//! (`Network::stall` in `tidegate-sim`). In this case a host must not catch up: if
+//! (`Network::stall` in `tidegate-sim`). The host of such a process must not catch up: if
 //! [`catches_up`](HostSettings::catches_up) is false, no step begins before the driver's `now`.
 //!
 //! # The core's view

@@ -28,7 +28,7 @@ pub enum Ended {
     Forced,
 }
 
-/// The result of a run.
+/// The end of the run of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The way in which the drain ended.

@@ -24,7 +24,7 @@ const DISCARD_PORT: u16 = 9;
 
 const _: () = assert!(BATCH == u64::BITS as usize, "a flush does not keep one bit for each entry");
 
-/// The result of a flush.
+/// The counts of one [flush](Outbox::flush) of an outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Flushed {
     /// Number of datagrams sent.

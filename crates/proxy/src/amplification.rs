@@ -36,8 +36,8 @@ use crate::transport::budget::Budget;
 /// fires again 2·T1 later.
 const REPEATED_FOR: Duration = Duration::from_secs(1);
 
-/// Returns whether a response of `length` bytes may be sent on `flow`. In this case, counts the
-/// bytes as sent in `budget`.
+/// Returns whether a response of `length` bytes may be sent on `flow`. If it may, counts the bytes
+/// as sent in `budget`.
 pub(crate) fn may_send(
     step: &Step<'_>,
     budget: &mut Budget,

@@ -107,7 +107,7 @@ impl Keyed {
     /// The construction is that of RFC 5297 (SIV): the bytes are combined with a key stream whose
     /// initial value is the MAC, so no random value is needed. The same content gives the same
     /// text, and different contents have unrelated streams. Among n contents, two have the same
-    /// 64-bit MAC with a probability of n²/2^65. In this case only the difference of these two
+    /// 64-bit MAC with a probability of n²/2^65. If this happens, only the difference of these two
     /// contents is revealed.
     pub(crate) fn veil(&self, mac: u64, bytes: &mut [u8]) {
         for (number, block) in (0u64..).zip(bytes.chunks_mut(16)) {

@@ -298,8 +298,8 @@ impl Snapshot {
     }
 
     /// Selects the listener from which a request that came in at `ingress` leaves for `target`.
-    /// `recorded` is the listener toward the target that the dialog or the registration of the
-    /// target has recorded, or `None` if neither has.
+    /// `recorded` is the listener toward the target that a Route value of the request names, or
+    /// that is stored with the flow of the target. `None` if there is no such listener.
     pub(crate) fn egress(
         &self,
         ingress: usize,

@@ -48,7 +48,7 @@ pub enum Requester {
     Hangup,
 }
 
-/// The outcome of a request.
+/// The outcome of a request of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The request was applied.

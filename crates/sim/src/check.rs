@@ -258,7 +258,7 @@ impl Checkers {
     }
 }
 
-/// The result of the checks.
+/// The violations that the checkers have found in a run.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Violations in the order in which they were found.

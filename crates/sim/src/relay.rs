@@ -49,7 +49,7 @@ pub struct Carriage {
     pub sent: u64,
 }
 
-/// The counts of a relay.
+/// The numbers of packets and clients of a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RelayCounts {
     /// Counts of packets to the target.

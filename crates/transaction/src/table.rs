@@ -98,7 +98,7 @@ impl<T> Table<T> {
     /// Inserts an entry whose timer is armed for `deadline`. The table must not contain its key.
     ///
     /// # Errors
-    /// Returns an error if the table is full. In this case `value` is dropped.
+    /// Returns an error if the table is full. `value` is then dropped.
     pub fn insert(&mut self, key: Key, value: T, deadline: Timestamp) -> Result<Handle, Full> {
         let handle = self.reserve(key, deadline)?;
         self.restore(handle, value);

@@ -215,7 +215,7 @@ pub enum CallerConfigError {
     DevicesOverStreams,
     /// T1 is zero, so retransmissions would never end.
     T1,
-    /// T2 is zero, so BYE and CANCEL would be retransmitted without a pause.
+    /// T2 is zero, so BYE, CANCEL and REGISTER would be retransmitted without a pause.
     T2,
     /// The slack is too large, so that calls would start too late.
     Slack,

@@ -112,7 +112,8 @@ struct Generation {
     destinations_rejected: AtomicU64,
 }
 
-/// The sums of the counts and the unions of the maps of all generations that still count.
+/// The recent requests and rejections. Each number is the sum over all generations that still
+/// count, and each map is the union of their maps.
 #[derive(Default)]
 struct Seen {
     given: u64,

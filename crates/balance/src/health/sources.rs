@@ -15,7 +15,7 @@ const WORDS: usize = 4;
 /// Number of bits in a map.
 const BITS: u64 = 64 * WORDS as u64;
 
-/// The number of the bit of a source.
+/// The bit that represents a source in [`Sources`], as its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SourceBit(u8);
 

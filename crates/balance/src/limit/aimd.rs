@@ -28,7 +28,7 @@
 
 use super::rate_learning::{Interval, RateLearning};
 
-/// The growth of the rate doubles after this many seconds of use without a rejection.
+/// Seconds of use without a rejection after which the growth of the rate doubles.
 pub const DOUBLING_S: f64 = 4.0;
 
 /// Maximum growth of the rate in a second, as a fraction of the rate.

@@ -76,7 +76,7 @@ const REMEMBERED_STRANGER: Duration = Duration::from_secs(10);
 /// requests must keep out neither peers that take part in overload control nor other peers.
 const STRANGERS_MAX: f64 = 0.5;
 
-/// The part of the table that other peers without an agreed algorithm may use.
+/// The part of the table that peers without an agreed algorithm may use, if they are not strangers.
 const APART_MAX: f64 = 0.25;
 
 /// The decision on a request that has arrived, before the gate judges the request.

@@ -48,7 +48,7 @@ pub(super) struct Standing {
     passing: Option<f64>,
 }
 
-/// The waits of one kind of messages.
+/// The shortest waits of the datagrams, or of the messages on connections.
 #[derive(Clone, Debug, Default)]
 struct Waits {
     /// Number of messages in this period, and the shortest wait among them.

@@ -53,7 +53,7 @@ pub struct Row {
 pub struct Pair {
     /// The measured value.
     pub measured: f64,
-    /// The value of the formula.
+    /// The expected value, computed by a formula.
     pub exact: f64,
 }
 

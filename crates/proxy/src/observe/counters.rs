@@ -85,7 +85,7 @@ pub struct Counters {
     /// Number of times that there was no room to remember an INVITE of the previous process, or the
     /// CANCEL of such an INVITE.
     pub lost_overflowed: Counter,
-    /// Client transactions that ended without a final response.
+    /// Client transactions that timed out without a final response.
     pub timeouts: Counter,
     /// Number of server transactions now.
     pub server_transactions: Counter,

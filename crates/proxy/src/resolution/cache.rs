@@ -98,7 +98,7 @@ pub(super) struct View {
     pub(super) paused: bool,
 }
 
-/// The age of an answer.
+/// The age of an answer, compared with the time for which it is valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Age {
     /// The answer is valid.

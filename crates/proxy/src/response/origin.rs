@@ -85,8 +85,8 @@ pub(super) fn origin_and_target(
 /// header field value." The MAC in the branch proves more than the address: it proves that this
 /// proxy sent the request, and where its response goes. If a branch is still in the table, its
 /// identity and its tag also prove that this proxy sent the request. The identity is a keyed hash
-/// of the received request, and the tag is a keyed hash that includes the target. In this case the
-/// response context determines where the response goes.
+/// of the received request, and the tag is a keyed hash that includes the target. For such a
+/// branch, the response context determines where the response goes.
 pub(crate) fn request_origin(
     snapshot: &Snapshot,
     transactions: &Transactions,

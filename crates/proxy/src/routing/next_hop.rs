@@ -31,9 +31,10 @@ pub(crate) struct NextHop {
     pub(crate) toward_backend: bool,
     /// True if the target is a contact of a user, and the sender is not a back end.
     pub(crate) is_user: bool,
-    /// True if the other party of the dialog has named the target address, and the address may
-    /// belong to someone else. This applies to requests from the called phone of a user to the
-    /// caller, and to requests from a back end to an address other than that of the other party.
+    /// True if the party to which the request goes has named the target address, and has not shown
+    /// that the address is its own. This applies to requests from the called phone of a user to the
+    /// caller, and to requests from a back end to an address other than the one from which the
+    /// other party sends.
     pub(crate) is_claimed: bool,
     /// The number of leading Route values that name this proxy and are removed.
     pub(crate) own_routes: usize,
@@ -53,8 +54,8 @@ pub(crate) struct NextHop {
     /// The admission by the overload restriction of the back end, or `None` if the restriction was
     /// not checked.
     pub(crate) admission: Option<Admission>,
-    /// The index of the listener toward the target, if the dialog or the registration of the target
-    /// has recorded one.
+    /// The index of the listener toward the target, if a Route value of the request names it, or if
+    /// it is stored with the flow of the target.
     pub(crate) egress: Option<u8>,
     /// Evidence in the request that the request belongs to its call.
     pub(crate) evidence: Evidence,

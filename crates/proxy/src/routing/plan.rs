@@ -48,8 +48,8 @@ pub(crate) struct Plan {
     pub(crate) known: Known,
     /// The number of leading Route values that name this proxy and are removed.
     pub(crate) own_routes: usize,
-    /// The index of the listener toward the target, if the dialog or the registration of the target
-    /// has recorded one.
+    /// The index of the listener toward the target, if a Route value of the request names it, or if
+    /// it is stored with the flow of the target.
     pub(crate) egress: Option<u8>,
     /// True if the request counts against the rate limit of its call.
     pub(crate) is_rated: bool,
@@ -212,8 +212,8 @@ impl PlanInput<'_, '_> {
     }
 }
 
-/// Returns the destination of a request that no known dialog or call determines. `peer` is the
-/// other party of the dialog in which a back end sends the request.
+/// Returns the destination of a request that no known dialog or call determines. If a back end
+/// sends the request within a dialog, `peer` is the other party of this dialog.
 ///
 /// RFC 3261 §16.6: "If the copy contains a Route header field, the proxy MUST inspect the URI in
 /// its first value." "If the proxy has reformatted the request to send to a strict-routing element
@@ -262,7 +262,7 @@ fn destination_of<'a>(
 }
 
 /// Completes a plan with the target at `destination`, or returns the look-up that is needed first.
-/// `peer` is the other party of the dialog in which a back end sends the request.
+/// If a back end sends the request within a dialog, `peer` is the other party of this dialog.
 fn lead_to<'a>(
     input: &PlanInput<'_, 'a>,
     destination: Destination<'a>,

@@ -43,10 +43,10 @@ pub(crate) enum TargetChoice {
         from: Option<BackendRef>,
         /// True if the target was found by a name, which may have further targets.
         is_named: bool,
-        /// True if the other party of the dialog has named the target address, and the address may
-        /// belong to someone else. This applies to requests from the called phone of a user to the
-        /// caller, and to requests from a back end to an address other than that of the other
-        /// party.
+        /// True if the party to which the request goes has named the target address, and has not
+        /// shown that the address is its own. This applies to requests from the called phone of a
+        /// user to the caller, and to requests from a back end to an address other than the one
+        /// from which the other party sends.
         is_claimed: bool,
     },
     /// Forward the request to a user's contact at this address. The contact replaces the

@@ -304,8 +304,8 @@ fn may_be_of_another_shard(snapshot: &Snapshot, received: &Received, pool: u16) 
 
 /// Returns the back ends of a pool that may have received the INVITE of a CANCEL: those that the
 /// policy selects for the INVITE. If the pool forks, or the selection does not depend on the
-/// request alone, returns up to [`COPIES_MAX`] back ends of the pool. In this case, returns `None`
-/// if the previous process ended so long ago that this process would know the INVITE.
+/// request alone, returns up to [`COPIES_MAX`] back ends of the pool, or `None` if the previous
+/// process ended so long ago that this process would know the INVITE.
 fn lost_backend_refs(
     step: &mut Step<'_>,
     pool: u16,

@@ -176,9 +176,9 @@ fn client(now: Timestamp, method: Method, timing: &Timing) -> Client {
     }
 }
 
-/// Sends the request of the branch at `index` by UDP in a new branch, because the back end could
-/// not be reached over TCP. The new branch keeps the Max-Breadth of the old one. Returns `false` if
-/// the request could not be sent.
+/// Sends the request of the branch at `index` by UDP in a new branch, because it could not be sent
+/// over TCP. The new branch keeps the Max-Breadth of the old one. Returns `false` if the request
+/// could not be sent.
 pub(super) fn send_again(
     step: &mut Step<'_>,
     context: &mut Context,

@@ -35,9 +35,10 @@ pub(crate) struct Context {
     pub(crate) branches: SmallVec<[Branch; 1]>,
     /// True if the request goes to a back end, false if it comes from one.
     pub(crate) toward_backend: bool,
-    /// True if the other party of the dialog has named the target address, and the address may
-    /// belong to someone else. This applies to requests from the called phone of a user to the
-    /// caller, and to requests from a back end to an address other than that of the other party.
+    /// True if the party to which the request goes has named the target address, and has not shown
+    /// that the address is its own. This applies to requests from the called phone of a user to the
+    /// caller, and to requests from a back end to an address other than the one from which the
+    /// other party sends.
     pub(crate) is_claimed: bool,
     /// The number of bytes received from the caller and sent back to it.
     pub(crate) budget: Budget,

@@ -169,7 +169,8 @@ impl Addresses {
     /// The first of these listeners that reaches the target is selected:
     ///
     /// 1. the listener that the configuration of the back end's pool names;
-    /// 2. `recorded`, which the Record-Route of the dialog names;
+    /// 2. `recorded`, which a Route value of the request names, or which is stored with the flow of
+    ///    the target;
     /// 3. the listener at the address that the kernel would use as source, because a socket bound
     ///    to another address may not reach the target at all;
     /// 4. `ingress`;

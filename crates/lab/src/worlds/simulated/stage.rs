@@ -57,7 +57,7 @@ struct ServerNode {
     stalls: bool,
     /// The counters of the current process, or `None` while the server is down.
     instruments: Option<Instruments>,
-    /// The counts of the processes that have ended.
+    /// The sum of the counts of all processes of this server that have ended.
     past: NodeOutcome,
     /// Number of processes that were started for this server.
     lives: u64,

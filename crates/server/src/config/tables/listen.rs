@@ -76,7 +76,7 @@ table! {
     /// An address at which Tidegate receives SIP and from which it sends SIP.
     pub static LISTEN: "[[listen]]" 1..=LISTENERS_MAX, Restart, [] => Listen, ListenDraft;
 
-    /// The name by which `listener` of a `[[pool]]` refers to it.
+    /// The name by which `listener` of a `[[pool]]` refers to this listener.
     name: String | None = Text::new(
         "1 to 64 letters, digits and `_-.:`, such as `\"inside\"`",
         word::name,
@@ -167,7 +167,7 @@ table! {
     trust_identity: Vec<IpNet> = NETWORKS, Default("[]");
     /// Bytes of the kernel's receive buffer for each socket of this listener. The kernel may grant
     /// fewer bytes (`net.core.rmem_max`). Tidegate then logs a warning when it starts, and
-    /// `/status` shows the granted size. The kernel chooses the buffers of TCP and TLS connections
-    /// itself.
+    /// `/status` shows the granted size. The kernel chooses the buffers of connections (TCP, TLS
+    /// and WebSocket) itself.
     receive_buffer: usize = Whole(4096..=1 << 30), Default("4_194_304"), only(&FOR_DATAGRAMS);
 }

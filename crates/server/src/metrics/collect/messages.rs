@@ -178,9 +178,11 @@ static ALONE: [Number<Counters>; 27] = [
          had sent, or a CANCEL of such an INVITE",
         |c| c.lost_overflowed.get().into(),
     ),
-    Number::counter("timeouts", "Transactions that ended without a final response", |c| {
-        c.timeouts.get().into()
-    }),
+    Number::counter(
+        "timeouts",
+        "Client transactions that timed out without a final response",
+        |c| c.timeouts.get().into(),
+    ),
     Number::gauge("server_transactions", "Server transactions in the table", |c| {
         c.server_transactions.get().into()
     }),

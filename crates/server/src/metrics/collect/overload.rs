@@ -147,7 +147,7 @@ static ALONE: [Number<Gauges>; 21] = [
     ),
     Number::gauge(
         "calls_unanswered_max",
-        "Number of unanswered calls from which new calls wait in their queue. 0 if there is no limit",
+        "Number of unanswered calls at which new calls begin to wait. 0 if there is no limit",
         |g| thousandths(&g.unanswered_max).into(),
     ),
     Number::gauge(
