@@ -90,11 +90,11 @@ impl Pool {
     }
 
     /// Selects the back ends to spare ([`Backend::set_spared`]), so that failed requests alone
-    /// (503s, missing responses, ICMP errors) exclude at most the share `share_max` of the back
-    /// ends in service. If more are excluded, selects those whose exclusion is longest ago. At
-    /// least one back end stays usable, unless probes have failed at all of them. If `may_spare` is
-    /// false, selects none, because a backup pool gets the calls. Returns the indexes of the back
-    /// ends.
+    /// (503s, missing responses, ICMP errors, refused connections) exclude at most the share
+    /// `share_max` of the back ends in service. If more are excluded, selects those whose exclusion
+    /// is longest ago. At least one back end stays usable, unless probes have failed at all of
+    /// them. If `may_spare` is false, selects none, because a backup pool gets the calls. Returns
+    /// the indexes of the back ends.
     pub fn spare(&self, now: Timestamp, share_max: f64, may_spare: bool) -> Vec<usize> {
         let in_service =
             || self.backends.iter().enumerate().filter(|(_, backend)| backend.is_in_service());

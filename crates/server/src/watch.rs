@@ -317,7 +317,7 @@ fn cause(
         State::Down if backend.address().is_none() => "its name has no address",
         State::Down | State::Suspect => {
             if counts.unreachable > before.unreachable {
-                "no program listens at its port (ICMP port unreachable)"
+                "no program listens at its port (ICMP port unreachable, or a refused connection)"
             } else if counts.probes_failed > before.probes_failed {
                 return match backend.failed_probe_status() {
                     Some(status) => format!(": it answered {status} to a probe"),

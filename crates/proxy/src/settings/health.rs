@@ -14,7 +14,8 @@ pub struct Health {
     /// [`COUNT_MAX`](tidegate_balance::COUNT_MAX).
     pub error_limit: u32,
     /// Maximum fraction of the back ends of a pool that may be excluded because of failed requests
-    /// (503s, missing responses, ICMP errors), 0 to 1. Failed probes may exclude all back ends.
+    /// (503s, missing responses, ICMP errors, refused connections), 0 to 1. Failed probes may
+    /// exclude all back ends.
     pub eject_max: f64,
     /// Maximum time for which the Retry-After of a 503 is obeyed. A longer Retry-After is shortened
     /// to this time. If zero, Retry-After is ignored. `None`: 60 seconds, or zero for a back end

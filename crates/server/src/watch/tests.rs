@@ -59,7 +59,8 @@ fn an_outage_and_its_end_are_logged_once_with_the_cause() {
     assert_eq!(
         watched.look(250),
         [
-            "back end a of pool app is down: no program listens at its port (ICMP port unreachable)",
+            "back end a of pool app is down: no program listens at its port (ICMP port \
+             unreachable, or a refused connection)",
             "back end b of pool app is draining: an operator has drained it",
             "pool app: no back end takes new calls",
             "pool other: no back end takes new calls",

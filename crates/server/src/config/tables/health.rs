@@ -73,12 +73,12 @@ keys! {
     /// only with transactions.
     key "error_limit" (health.error_limit) = Whole(1..=COUNT_MAX), Default("1");
     /// The largest share of the pool's back ends in service that failed requests can make
-    /// unavailable. A request has failed if it got a 503 with Retry-After or an ICMP error, or if
-    /// neither it nor the extra probe of `error_limit` got a response. If more back ends have
-    /// failed, those whose last failure is longest ago still get calls (`spared`). Even with 1, one
-    /// back end still gets calls. There are two exceptions. While the pool in `backup` is up, no
-    /// back end is spared. In a pool with `probe`, failed probes may make all back ends
-    /// unavailable.
+    /// unavailable. A request has failed if it got a 503 with Retry-After or an ICMP error, if its
+    /// connection was refused, or if neither it nor the extra probe of `error_limit` got a
+    /// response. If more back ends have failed, those whose last failure is longest ago still get
+    /// calls (`spared`). Even with 1, one back end still gets calls. There are two exceptions.
+    /// While the pool in `backup` is up, no back end is spared. In a pool with `probe`, failed
+    /// probes may make all back ends unavailable.
     key "eject_max" (health.eject_max) = Real(0.0..=1.0), Default("0.5");
     /// The longest time, in seconds, for which a back end gets no new calls because of the
     /// Retry-After in its 503s (RFC 3261 §21.5.4). Tidegate obeys Retry-After only if the back end

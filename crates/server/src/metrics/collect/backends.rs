@@ -97,13 +97,15 @@ static ALONE: [Number<Backend>; 6] = [
     ),
     Number::counter(
         "backend_spared",
-        "Requests sent to the back end while it was busy or down after 503s, missing responses or \
-         ICMP errors, because too many back ends of its pool were busy or down",
+        "Requests sent to the back end while it was busy or down after 503s, missing responses, \
+         ICMP errors or refused connections, because too many back ends of its pool were busy or \
+         down",
         |b| b.spared().into(),
     ),
     Number::counter(
         "backend_failures",
-        "Failed deliveries to the back end: ICMP errors, and new requests without a response",
+        "Failed deliveries to the back end: ICMP errors, refused connections, and new requests \
+         without a response",
         |b| b.failures().into(),
     ),
 ];

@@ -140,8 +140,8 @@ static ALONE: [Number<Counters>; 27] = [
     Number::counter("probes", "Probes sent to back ends", |c| c.probes.get().into()),
     Number::counter(
         "probes_out_of_turn",
-        "Extra probes sent at once to a back end that may be down, after an ICMP error or after \
-         requests without a response",
+        "Extra probes sent at once to a back end that may be down, after an ICMP error, a failed \
+         connection, or requests without a response",
         |c| c.questions.get().into(),
     ),
     Number::counter(
