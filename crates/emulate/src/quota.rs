@@ -35,7 +35,7 @@ pub(super) struct Account {
     left_ns: i64,
     /// Number of the latest period that has added its runtime to `left_ns`.
     period: u64,
-    /// Time at which the last work was complete, in nanoseconds.
+    /// Time at which the last work is complete, in nanoseconds. It may lie in the future.
     free_ns: u64,
 }
 

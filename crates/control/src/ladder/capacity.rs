@@ -1,4 +1,4 @@
-//! Measures how much work a server could serve if it rejected none.
+//! Measures how much work a server could serve if it rejected nothing.
 
 use super::period::Period;
 use super::{LOAD_WEIGHT, STEP_MAX_S};
