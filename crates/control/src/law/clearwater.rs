@@ -56,7 +56,7 @@ static RATE_START: Param = Param::real("rate_start", "1/s", 100.0, 0.1, 1_000_00
 static RATE_MIN: Param = Param::real("rate_min", "1/s", 10.0, 0.1, 1_000_000.0).doc("Lowest rate.");
 
 static CALLS: Param = Param::whole("calls", "calls", 20.0, 1, 1_000_000)
-    .doc("Calls served from one change of the rate to the next.");
+    .doc("Minimum number of calls served from one change of the rate to the next.");
 
 static INTERVAL: Param = Param::real("interval", "s", 0.2, 0.0, 60.0).doc(
     "Shortest time from one change of the rate to the next. Clearwater uses 2. Early versions of \
@@ -65,14 +65,14 @@ static INTERVAL: Param = Param::real("interval", "s", 0.2, 0.0, 60.0).doc(
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "clearwater",
-    summary: "divides the admitted rate by 1.2 every few calls while calls wait longer than a \
-              target",
+    summary: "changes the admitted rate at intervals: divides it by 1.2 while calls wait longer \
+              than a target, and otherwise lets it grow",
     source: "Metaswitch Clearwater, cpp-common load_monitor.cpp",
-    doc: "The law adjusts the admitted rate after every `calls` calls served. If the smoothed wait \
-          exceeds `target`, the law divides the rate by 1.2. If the smoothed wait is below \
-          `target`, the rate grows by up to half of the `bucket`. It does not grow while the \
-          admitted calls use less than half of the rate. Use this law with `throttle = \
-          \"token-bucket\"`.",
+    doc: "The law adjusts the admitted rate after every `calls` calls served, but not before \
+          `interval` has passed since the last change. If the smoothed wait exceeds `target`, the \
+          law divides the rate by 1.2. If the smoothed wait is below `target`, the rate grows by \
+          up to half of the `bucket`. It does not grow while the admitted calls use less than half \
+          of the rate. Use this law with `throttle = \"token-bucket\"`.",
     params: &[&TARGET, &BUCKET, &RATE_START, &RATE_MIN, &CALLS, &INTERVAL],
     check: |values| {
         let ordered = values.of(&RATE_MIN) <= values.of(&RATE_START);
