@@ -197,7 +197,7 @@ fn process<'a>(
     // without one.
     let transaction = Transaction { identity: request.identity, method: request.method };
     let calls = &step.routing.calls;
-    let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share)
+    let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.is_over_share)
         || calls.get(hop.call).is_some_and(|call| call.is_pending(step.now, transaction));
     step.routing.tiering.note(hop.tier);
     // The caller may have got the rejection of the first copy and given up. If the back end got a
@@ -226,8 +226,7 @@ fn process<'a>(
     let may_open = has_transaction && !goes_alone;
     // A large request without room for its transaction leaves by UDP, like a request to a back end
     // that accepts no TCP.
-    let finds_room = !room.is_full_for_new && !room.has_its_share;
-    let may_be_large = may_open && (request.essentials.to_tag.is_some() || finds_room);
+    let may_be_large = may_open && (request.essentials.to_tag.is_some() || room.is_free_for_new());
     // Without a transaction, each copy of a request gets here.
     if !(has_transaction && step.routing.calls.is_repeated(hop.call, transaction)) {
         count_flow(step, received, request, hop)?;
@@ -363,7 +362,7 @@ fn room(step: &Step<'_>, transactions: &Transactions, received: &Received) -> Ro
     Room {
         is_full: transactions.is_full(),
         is_full_for_new: transactions.is_full_for_new(),
-        has_its_share: transactions.is_scarce()
+        is_over_share: transactions.is_scarce()
             && share().is_some_and(|bucket| transactions.is_exhausted(bucket)),
     }
 }

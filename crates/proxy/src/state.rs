@@ -45,5 +45,12 @@ pub(crate) struct Room {
     pub(crate) is_full_for_new: bool,
     /// True if the table is so full that shares apply, and the source of the request has used up
     /// its share.
-    pub(crate) has_its_share: bool,
+    pub(crate) is_over_share: bool,
+}
+
+impl Room {
+    /// Returns whether a new request may take a place.
+    pub(crate) fn is_free_for_new(self) -> bool {
+        !self.is_full_for_new && !self.is_over_share
+    }
 }

@@ -226,7 +226,7 @@ pub(crate) fn check_transaction_room(step: &Step<'_>, room: Room) -> Result<(), 
     if room.is_full_for_new {
         step.counters().transactions_rejected.add(1);
         Err(Rejection::TRANSACTIONS_FULL)
-    } else if room.has_its_share {
+    } else if room.is_over_share {
         step.counters().transactions_over_share.add(1);
         Err(Rejection::TRANSACTION_SHARE_USED)
     } else {

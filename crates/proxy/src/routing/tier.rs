@@ -42,10 +42,9 @@ pub(crate) fn choose_tier(
     pool: u16,
     call: CallRef,
 ) {
-    let has_room = !room.has_its_share && !room.is_full_for_new;
     if step.snapshot.pool(pool).mode != Mode::Adaptive {
         count_call(step, request);
-    } else if let Some(tier) = step.routing.tiering.choose(has_room) {
+    } else if let Some(tier) = step.routing.tiering.choose(room.is_free_for_new()) {
         step.routing.calls.serve_in(call, tier);
     }
     step.counters().served(tier(step.snapshot, &step.routing.calls, pool, call)).add(1);

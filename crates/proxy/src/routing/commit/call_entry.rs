@@ -17,9 +17,9 @@ pub(super) fn check_room_for_call(step: &Step<'_>, flow: &Flow) -> Result<(), Re
     if !calls.has_room() {
         return Err(call_table_full(step));
     }
-    let has_its_share = calls.is_scarce()
+    let is_over_share = calls.is_scarce()
         && step.snapshot.share_of(flow).is_some_and(|bucket| calls.is_exhausted(bucket));
-    if has_its_share {
+    if is_over_share {
         step.counters().calls_over_share.add(1);
         return Err(Rejection::CALL_SHARE_USED);
     }
