@@ -5,9 +5,7 @@ mod kernel_lists;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use tidegate_control::{
-    Ban, BanCause, BanList, BanView, Gate, Headroom, Ladder, Proofs, Sender, Watch,
-};
+use tidegate_control::{Ban, BanCause, BanList, BanView, Gate, Ladder, Proofs, Sender, Watch};
 use tidegate_world::{Flow, Network, Received, Shedding, Stream, Timestamp};
 
 use self::kernel_lists::{KernelLists, list_banned};
@@ -248,8 +246,8 @@ impl SourcePolicy {
         })
     }
 
-    /// Returns the sender of a request as the gate sees it, and the priority claim of the request.
-    /// Only an INVITE can claim priority.
+    /// Returns what the policy knows of the sender of a request, and the priority claim of the
+    /// request. The caller sets the other fields of the sender. Only an INVITE can claim priority.
     pub(crate) fn sender(
         &self,
         received: &Received,
@@ -266,13 +264,8 @@ impl SourcePolicy {
             source: self.needs_source.then(|| source_of(address)),
             weight: self.weight_in_shares(&received.flow, addresses),
             limit: limits.position(|limit| limit.from.contains(&address)),
-            exceeds_limit: false,
             has_priority: claim == Claim::Priority,
-            headroom: Headroom::Any,
-            restricted: false,
-            is_late: false,
-            is_admitted: false,
-            is_handed_off: false,
+            ..Sender::default()
         };
         (sender, claim)
     }
