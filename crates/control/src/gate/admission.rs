@@ -14,6 +14,25 @@ use crate::{
 /// queue or of the law's window is used.
 const SPARE: f64 = 0.1;
 
+/// The ruling of the law in force on a piece of work, without fair shares. The decision of the
+/// shadow law is compared with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ruling {
+    Admitted,
+    Rejected,
+    /// The queue or every possible pool is full. Both laws count as rejecting the work, because it
+    /// would find no room under the shadow law either.
+    NoRoom,
+}
+
+/// Returns the decision that the gate remembers for work that it rejects for `reason`.
+fn decision_after(reason: Reason) -> Decision {
+    match reason {
+        Reason::PoolFull | Reason::PoolShare => Decision::Full,
+        _ => Decision::Rejected,
+    }
+}
+
 impl Gate {
     /// Judges new work from an unknown sender, and is otherwise the same as
     /// [`on_new_from`](Self::on_new_from).
@@ -98,11 +117,11 @@ impl Gate {
         }
         match decision {
             None if sender.exceeds_limit => {
-                let verdict = self.reject(now, bucket, None, is_handed_off, Reason::SourceLimit);
+                self.count_rejected(now, bucket, is_handed_off, Reason::SourceLimit);
                 if let Some(decision) = self.sources.remembered_excess(sender) {
                     self.remember(now, fingerprint, decision);
                 }
-                verdict
+                Verdict::Reject(Reason::SourceLimit)
             }
             None => {
                 let exempt = exempt || self.exempts(&self.control, sender, bucket, class);
@@ -192,13 +211,13 @@ impl Gate {
                 // Stale work must not use up the allowance of the throttle, which other work can
                 // use.
                 let reason = if is_stale {
-                    self.compare(now, &ticket, true, false);
+                    self.compare(now, &ticket, Ruling::Rejected);
                     Some(Reason::Stale)
                 } else {
                     self.decide_waiting(now, &ticket)
                 };
                 if let Some(reason) = reason {
-                    self.reject(now, bucket, fingerprint, is_handed_off, reason);
+                    self.reject(now, &ticket, reason);
                     return Some(reason);
                 }
                 self.count(bucket, is_handed_off, |flow| flow.admitted += 1);
@@ -231,42 +250,17 @@ impl Gate {
         sender: &Sender,
         has_room: bool,
     ) -> Verdict {
-        let Ticket { bucket, class, fingerprint, is_handed_off, .. } = ticket;
-        let waiting_max = match bucket {
-            Bucket::Session if self.sheds(bucket, class) => self.control.queue.waiting_max,
-            _ => usize::MAX,
-        };
         if self.stopping {
-            return self.reject(now, bucket, fingerprint, is_handed_off, Reason::Stopping);
+            return self.reject(now, &ticket, Reason::Stopping);
         }
-        // A call that is exempt uses room too, so it counts.
-        let may_use_reserve = self.sources.may_use_reserve(now, bucket, sender) || ticket.exempt;
-        if !sender.headroom.holds(bucket) {
-            self.compare(now, &ticket, false, false);
-            return self.reject(now, bucket, fingerprint, is_handed_off, Reason::PoolFull);
+        if let Some((reason, ruling)) = self.reason_before_law(now, &ticket, sender, has_room) {
+            self.compare(now, &ticket, ruling);
+            return self.reject(now, &ticket, reason);
         }
-        if sender.headroom == Headroom::Reserve && !may_use_reserve {
-            self.compare(now, &ticket, false, false);
-            return self.reject(now, bucket, fingerprint, is_handed_off, Reason::PoolShare);
-        }
-        if !has_room || self.signals.queue.waiting >= waiting_max {
-            self.compare(now, &ticket, has_room, false);
-            return self.reject(now, bucket, fingerprint, is_handed_off, Reason::QueueFull);
-        }
-        let is_late = sender.is_late && !ticket.exempt && bucket != Bucket::Priority;
-        if is_late && !self.has_spare_places(bucket, class, waiting_max) {
-            self.compare(now, &ticket, has_room, false);
-            return self.reject(now, bucket, fingerprint, is_handed_off, Reason::Late);
-        }
-        if !self.may_queue(&ticket, waiting_max) {
-            // The source would find no room under the shadow law either.
-            self.compare(now, &ticket, false, false);
-            let reason = self.reason_without_place(bucket, Reason::QueueFull);
-            return self.reject(now, bucket, fingerprint, is_handed_off, reason);
-        }
+        let Ticket { bucket, fingerprint, is_handed_off, .. } = ticket;
         if self.settings.decide == Decide::Arrival {
             if let Some(reason) = self.decide_waiting(now, &ticket) {
-                return self.reject(now, bucket, fingerprint, is_handed_off, reason);
+                return self.reject(now, &ticket, reason);
             }
             self.count(bucket, is_handed_off, |flow| flow.admitted += 1);
         }
@@ -278,6 +272,47 @@ impl Gate {
         }
         self.remember(now, fingerprint, Decision::Waits);
         Verdict::Admit(ticket)
+    }
+
+    /// Returns the first condition that keeps new work out before the law decides on it, and the
+    /// ruling that the shadow law is compared with. Returns `None` if there is no such condition.
+    fn reason_before_law(
+        &mut self,
+        now: Timestamp,
+        ticket: &Ticket,
+        sender: &Sender,
+        has_room: bool,
+    ) -> Option<(Reason, Ruling)> {
+        let Ticket { bucket, class, exempt, .. } = *ticket;
+        let waiting_max = match bucket {
+            Bucket::Session if self.sheds(bucket, class) => self.control.queue.waiting_max,
+            _ => usize::MAX,
+        };
+        // A call that is exempt uses room too, so it counts.
+        let may_use_reserve = self.sources.may_use_reserve(now, bucket, sender) || exempt;
+        if !sender.headroom.holds(bucket) {
+            return Some((Reason::PoolFull, Ruling::NoRoom));
+        }
+        if sender.headroom == Headroom::Reserve && !may_use_reserve {
+            return Some((Reason::PoolShare, Ruling::NoRoom));
+        }
+        if !has_room {
+            return Some((Reason::QueueFull, Ruling::NoRoom));
+        }
+        // The shadow law may allow more waiting work.
+        if self.signals.queue.waiting >= waiting_max {
+            return Some((Reason::QueueFull, Ruling::Rejected));
+        }
+        let is_late = sender.is_late && !exempt && bucket != Bucket::Priority;
+        if is_late && !self.has_spare_places(bucket, class, waiting_max) {
+            return Some((Reason::Late, Ruling::Rejected));
+        }
+        if !self.may_queue(ticket, waiting_max) {
+            // The source would find no room under the shadow law either.
+            let reason = self.reason_without_place(bucket, Reason::QueueFull);
+            return Some((reason, Ruling::NoRoom));
+        }
+        None
     }
 
     /// Returns whether the scheme sheds new work of this class. The law rejects no other work.
@@ -337,7 +372,7 @@ impl Gate {
     fn decide_waiting(&mut self, now: Timestamp, ticket: &Ticket) -> Option<Reason> {
         let Ticket { bucket, class, fingerprint, exempt, source, .. } = *ticket;
         if bucket == Bucket::Priority {
-            self.compare(now, ticket, true, true);
+            self.compare(now, ticket, Ruling::Admitted);
             return None;
         }
         self.decided[bucket as usize].on_arrival(now);
@@ -351,7 +386,8 @@ impl Gate {
             (!self.passes(now, Some(bucket), class) && !exempt).then_some(Reason::Law)
         };
         // Fairness decides only which sources get the work that the law admits.
-        self.compare(now, ticket, true, reason.is_none());
+        let ruling = if reason.is_none() { Ruling::Admitted } else { Ruling::Rejected };
+        self.compare(now, ticket, ruling);
         match source {
             Some(source) if !exempt => self.decide_fairly(now, ticket, source, floor, reason),
             _ => reason,
@@ -392,11 +428,8 @@ impl Gate {
         }
     }
 
-    /// Lets the shadow law judge a piece of work. `admitted` is the decision of the law in force,
-    /// without fair shares. `has_room` is false if the queue or every possible pool is full. Then
-    /// both laws count as rejecting the work, because it would find no room under the shadow law
-    /// either.
-    fn compare(&mut self, now: Timestamp, ticket: &Ticket, has_room: bool, admitted: bool) {
+    /// Lets the shadow law judge a piece of work, and compares its decision with `ruling`.
+    fn compare(&mut self, now: Timestamp, ticket: &Ticket, ruling: Ruling) {
         let Ticket { bucket, class, fingerprint, shadow_exempt, is_handed_off, .. } = *ticket;
         let Some(mut shadow) = self.shadow.take() else { return };
         let throttle = self.settings.scheme.throttle_of(Some(bucket), class);
@@ -411,12 +444,12 @@ impl Gate {
         let is_stale = sheds
             && self.settings.decide == Decide::Service
             && shadow.control().makes_stale(bucket, self.signals.service.sojourn);
-        let admits = has_room
+        let admits = ruling != Ruling::NoRoom
             && !is_stale
             && (!sheds || shadow.has_place(bucket, waiting, fingerprint, exempt))
             && (passes(&mut shadow) || exempt);
         if !is_handed_off {
-            shadow.compare(bucket, admitted, admits);
+            shadow.compare(bucket, ruling == Ruling::Admitted, admits);
         }
         self.shadow = Some(shadow);
     }
@@ -447,25 +480,26 @@ impl Gate {
         self.signals.sessions.on_class(class);
     }
 
-    fn reject(
+    fn reject(&mut self, now: Timestamp, ticket: &Ticket, reason: Reason) -> Verdict {
+        self.count_rejected(now, ticket.bucket, ticket.is_handed_off, reason);
+        self.remember(now, ticket.fingerprint, decision_after(reason));
+        Verdict::Reject(reason)
+    }
+
+    fn count_rejected(
         &mut self,
         now: Timestamp,
         bucket: Bucket,
-        fingerprint: Option<u64>,
         is_handed_off: bool,
         reason: Reason,
-    ) -> Verdict {
+    ) {
         self.count(bucket, is_handed_off, |flow| {
             flow.rejected += 1;
             flow.lost += u64::from(matches!(reason, Reason::QueueFull | Reason::Stale));
         });
         self.count_early(now, bucket, reason);
         self.signals.messages_rejected += 1;
-        let is_full = matches!(reason, Reason::PoolFull | Reason::PoolShare);
-        self.signals.messages_full += u64::from(is_full);
-        let decision = if is_full { Decision::Full } else { Decision::Rejected };
-        self.remember(now, fingerprint, decision);
-        Verdict::Reject(reason)
+        self.signals.messages_full += u64::from(decision_after(reason) == Decision::Full);
     }
 
     fn remember(&mut self, now: Timestamp, fingerprint: Option<u64>, decision: Decision) {
