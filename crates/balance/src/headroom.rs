@@ -112,8 +112,8 @@ impl Backend {
         let calls_max = self.allowance().calls_max_of(demand).unwrap_or(u64::MAX);
         // If the rate or the window does not allow the request, dropping the lease gives the call
         // back.
-        let call = if is_call { Some(CallLease::within(self, calls_max)?) } else { None };
-        self.allowance().take(now, demand).then_some(Acquired(call))
+        let lease = if is_call { Some(CallLease::within(self, calls_max)?) } else { None };
+        self.allowance().take(now, demand).then_some(Acquired(lease))
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Assignment {
     /// The index of the back end in the pool.
     pub index: usize,
     /// The lease of the call, or `None` for a request outside any call.
-    pub call: Option<CallLease>,
+    pub lease: Option<CallLease>,
 }
 
 /// The reason why no back end was assigned to a request.
@@ -172,9 +172,9 @@ impl Picker {
                 Some(demand) => backend.try_acquire(now, demand),
                 None => Some(Acquired(None)),
             };
-            if let Some(Acquired(call)) = acquired {
+            if let Some(Acquired(lease)) = acquired {
                 backend.record_assigned(now);
-                return Ok((Assignment { index, call }, admission));
+                return Ok((Assignment { index, lease }, admission));
             }
         }
         let mut backends = self.pool.backends().iter().enumerate();
@@ -203,8 +203,8 @@ impl Picker {
             return Err(E::from(NoBackend::Full));
         }
         let admission = admit()?;
-        let Acquired(call) = backend.try_acquire(now, demand).ok_or(NoBackend::Full)?;
-        Ok((Assignment { index, call }, admission))
+        let Acquired(lease) = backend.try_acquire(now, demand).ok_or(NoBackend::Full)?;
+        Ok((Assignment { index, lease }, admission))
     }
 
     fn choose(

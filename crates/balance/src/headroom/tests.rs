@@ -45,7 +45,7 @@ fn fill(picker: &mut Picker, now: Timestamp, demand: Demand) -> (Vec<u64>, Vec<C
         match picker.assign(now, key, demand, |_, _| true) {
             Ok(assigned) => {
                 given[assigned.index] += 1;
-                held.extend(assigned.call);
+                held.extend(assigned.lease);
             }
             Err(why) => {
                 assert_eq!(why, NoBackend::Full);
@@ -150,7 +150,7 @@ fn down_back_ends_add_no_headroom_and_unlimited_ones_take_the_rest() {
     let mut picker = picker(&pool, Policy::Cjsq);
     assert_eq!(pool.free_calls(NOW), None);
     let held: Vec<_> =
-        (0..100).map(|_| picker.assign(NOW, 0, Demand::Call, |_, _| true).unwrap().call).collect();
+        (0..100).map(|_| picker.assign(NOW, 0, Demand::Call, |_, _| true).unwrap().lease).collect();
     assert_eq!([0, 1].map(|i| pool.backends()[i].calls()), [5, 95]);
     drop(held);
     pool.backends()[1].on_failed(NOW, Duration::from_secs(5));
@@ -173,7 +173,7 @@ fn the_next_group_gets_calls_for_which_the_first_has_no_headroom() {
     let mut held = Vec::new();
     let mut assign = || {
         let assigned = picker.assign(NOW, 0, Demand::Call, |_, _| true).unwrap();
-        held.push(assigned.call);
+        held.push(assigned.lease);
         assigned.index
     };
     let order: Vec<_> = (0..7).map(|_| assign()).collect();

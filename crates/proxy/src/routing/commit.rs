@@ -8,12 +8,12 @@ pub(crate) mod call_entry;
 
 use std::net::SocketAddr;
 
-use tidegate_balance::{CallLease, Demand};
+use tidegate_balance::Demand;
 use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::Received;
 
-use self::call_entry::{check_room_for_call, hold, move_call, record_source};
+use self::call_entry::{check_room_for_call, enter_or_move, move_call, record_source};
 use crate::dialog::evidence::Known;
 use crate::dialog::{Answer, CallRef, Price, Transaction};
 use crate::message::request::{Request, category_of_new};
@@ -79,10 +79,8 @@ pub(crate) fn commit(
             hop
         }
         TargetChoice::BeginAt { backend_ref, target } => {
-            let (call, held, admission) = begin_at(step, input, backend_ref)?;
-            let mut hop = toward(step, backend_ref, call)?;
+            let mut hop = begin_at(step, input, backend_ref)?;
             hop.redirect(target);
-            (hop.held, hop.admission) = (held, admission);
             hop
         }
         TargetChoice::BeginWithin { backend_ref, key, demand, goes_on } => {
@@ -241,11 +239,11 @@ fn begin_within(
     let CommitInput { room, received, known, request } = input;
     check_room(step, room, backend_ref.pool, known.call)?;
     match take_at(step, backend_ref, demand, request.category()) {
-        Ok((held, admission)) => {
+        Ok((lease, admission)) => {
             let choice = (!goes_on).then_some((backend_ref.pool, key));
             let call = known.call.unwrap_or(CallRef::NONE);
             record_source(step, call, &received.flow);
-            Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, call)? })
+            Ok(NextHop { choice, lease, admission, ..toward(step, backend_ref, call)? })
         }
         Err(rejection) if goes_on => Err(rejection),
         Err(rejection) => {
@@ -271,26 +269,24 @@ fn begin_at_any(
     }
     let new = NewRequest { room, request, fingerprint, call, demand, is_restricted: false };
     let selected = select(step, pool, new)?;
-    let Selected { backend_ref, key, call: held, admission } = selected;
-    let entry = hold(step, call, fingerprint, request.identity, backend_ref)?;
+    let Selected { backend_ref, key, lease, admission } = selected;
+    let entry = enter_or_move(step, call, fingerprint, request.identity, backend_ref)?;
     record_source(step, entry, &received.flow);
     if call.is_none() && is_new {
         choose_tier(step, room, request, backend_ref.pool, entry);
     }
     let mut hop = toward(step, backend_ref, entry)?;
     hop.choice = is_new.then_some((backend_ref.pool, key));
-    (hop.held, hop.admission) = (held, admission);
+    (hop.lease, hop.admission) = (lease, admission);
     Ok(hop)
 }
 
 /// Starts a call at the back end that the Route of its INVITE names. The call does not fail over.
-/// Returns the call entry, the lease of the call at the back end, and the admission by the overload
-/// restriction of the back end.
 fn begin_at(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
     backend_ref: BackendRef,
-) -> Result<(CallRef, Option<CallLease>, Option<Admission>), Rejection> {
+) -> Result<NextHop, Rejection> {
     let CommitInput { room, received, request, known } = input;
     let Known { call, fingerprint, .. } = *known;
     if call.is_none() {
@@ -300,12 +296,12 @@ fn begin_at(
     let demand = demand_of(request.method, request.has_priority);
     // An INVITE with an invented To-tag also begins a call.
     let category = category_of_new(request.method, request.has_priority);
-    let (held, admission) = take_at(step, backend_ref, demand, category)?;
+    let (lease, admission) = take_at(step, backend_ref, demand, category)?;
     let entry = call.and_then(|call| step.routing.calls.get(call));
     let call = match call.filter(|_| entry.is_some_and(|entry| entry.phase.goes_on())) {
         Some(call) => call,
         None => {
-            let entry = hold(step, call, fingerprint, request.identity, backend_ref)?;
+            let entry = enter_or_move(step, call, fingerprint, request.identity, backend_ref)?;
             record_source(step, entry, &received.flow);
             if call.is_none() {
                 choose_tier(step, room, request, backend_ref.pool, entry);
@@ -313,7 +309,9 @@ fn begin_at(
             entry
         }
     };
-    Ok((call, held, admission))
+    let mut hop = toward(step, backend_ref, call)?;
+    (hop.lease, hop.admission) = (lease, admission);
+    Ok(hop)
 }
 
 /// Moves an existing call to another back end of a pool. `is_restricted` is true if the overload
@@ -332,11 +330,11 @@ fn move_elsewhere(
     let demand = Some(demand);
     let new = NewRequest { room, request, fingerprint, call, demand, is_restricted };
     match select(step, pool, new) {
-        Ok(Selected { backend_ref, key, call: held, admission }) => {
+        Ok(Selected { backend_ref, key, lease, admission }) => {
             move_call(step, entry, identity, backend_ref);
             record_source(step, entry, &received.flow);
             let choice = Some((backend_ref.pool, key));
-            Ok(NextHop { choice, held, admission, ..toward(step, backend_ref, entry)? })
+            Ok(NextHop { choice, lease, admission, ..toward(step, backend_ref, entry)? })
         }
         Err(rejection) => {
             // Our reply ends the request, even if it was sent to a back end before.
@@ -398,7 +396,7 @@ fn enter_outward_call(
     match (known.call, from) {
         (Some(call), _) => Ok(call),
         (None, Some(backend_ref)) if request.method == Method::Invite => {
-            let call = hold(step, None, known.fingerprint, request.identity, backend_ref)?;
+            let call = enter_or_move(step, None, known.fingerprint, request.identity, backend_ref)?;
             choose_tier(step, room, request, backend_ref.pool, call);
             Ok(call)
         }

@@ -50,7 +50,7 @@ pub(crate) struct NextHop {
     /// ended.
     pub(crate) others: Vec<Target>,
     /// The lease that counts the call at `backend_ref`, if the request begins the call.
-    pub(crate) held: Option<CallLease>,
+    pub(crate) lease: Option<CallLease>,
     /// The admission by the overload restriction of the back end, or `None` if the restriction was
     /// not checked.
     pub(crate) admission: Option<Admission>,
@@ -78,7 +78,7 @@ impl NextHop {
             tier,
             choice: None,
             others: Vec::new(),
-            held: None,
+            lease: None,
             admission: None,
             egress: None,
             evidence: Evidence::default(),
@@ -149,9 +149,9 @@ pub(crate) fn toward(
     let target = match backend.named() {
         None => backend.address(),
         Some(_) => {
-            let held = routing.calls.get(call).filter(|entry| entry.backend_ref == backend_ref);
+            let entry = routing.calls.get(call).filter(|entry| entry.backend_ref == backend_ref);
             backend.address_at(
-                held.map_or_else(|| backend.generation(), |entry| entry.address_generation),
+                entry.map_or_else(|| backend.generation(), |entry| entry.address_generation),
             )
         }
     };

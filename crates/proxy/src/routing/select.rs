@@ -28,7 +28,7 @@ pub(crate) struct Selected {
     /// The key by which the policy selected the back end.
     pub(crate) key: u64,
     /// The call's lease at the back end.
-    pub(crate) call: Option<CallLease>,
+    pub(crate) lease: Option<CallLease>,
     /// The admission by the overload restriction of the back end, or `None` if the restriction was
     /// not checked.
     pub(crate) admission: Option<Admission>,
@@ -126,7 +126,7 @@ fn try_select(
         let key = choice_key(snapshot, step.routing, pool, request, fingerprint);
         if let Some(group) = groups(now, snapshot, pool).front() {
             let backend_ref = BackendRef { pool, backend: group[0] };
-            return Ok(Selected { backend_ref, key, call: None, admission: None });
+            return Ok(Selected { backend_ref, key, lease: None, admission: None });
         }
         let slow = slow_readers(step, pool);
         let among_readers = (!slow.is_empty() && !is_restricted).then(|| {
@@ -253,9 +253,9 @@ pub(crate) fn select_in(
         admission.map_err(|_| NotSelected::Restricted)
     };
     let picker = step.routing.picker_mut(pool);
-    let (Assignment { index, call }, admission) =
+    let (Assignment { index, lease }, admission) =
         picker.assign_admitted(now, key, demand, may_have, is_admitted)?;
-    Ok(Selected { backend_ref: backend_ref(index), key, call, admission })
+    Ok(Selected { backend_ref: backend_ref(index), key, lease, admission })
 }
 
 /// Reserves headroom for a request at the one back end to which it must go. Returns the lease if
@@ -273,7 +273,7 @@ pub(crate) fn take_at(
         admission.map_err(|_| NotSelected::Restricted)
     };
     match step.routing.picker(pool).assign_to(now, backend.into(), demand, is_admitted) {
-        Ok((Assignment { call, .. }, admission)) => Ok((call, admission)),
+        Ok((Assignment { lease, .. }, admission)) => Ok((lease, admission)),
         Err(NotSelected::Restricted) => Err(Rejection::Restricted),
         Err(NotSelected::NoBackend(why)) => Err(unassigned(now, snapshot, pool, why)),
     }

@@ -240,14 +240,14 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
         });
         chosen.ok()
     });
-    let Some(Selected { backend_ref, call: held, admission, .. }) = other else { return false };
+    let Some(Selected { backend_ref, lease, admission, .. }) = other else { return false };
     // A copy of the INVITE for which the call is counted does not move the call.
     let call = step.routing.calls.get(context.call);
     if !call.is_some_and(|call| call.is_counted_for_another(context.identity)) {
         move_call(step, context.call, context.identity, backend_ref);
     }
     let Ok(hop) = toward(step, backend_ref, context.call) else { return false };
-    let mut hop = NextHop { choice: live.choice, held, admission, ..hop };
+    let mut hop = NextHop { choice: live.choice, lease, admission, ..hop };
     start_again(step, context, live, &mut hop)
 }
 

@@ -27,7 +27,7 @@ pub(super) fn check_room_for_call(step: &Step<'_>, flow: &Flow) -> Result<(), Re
 }
 
 /// Moves `call` to the back end, or enters a new call if `call` is `None`. Returns the call entry.
-pub(super) fn hold(
+pub(super) fn enter_or_move(
     step: &mut Step<'_>,
     call: Option<CallRef>,
     fingerprint: u128,
@@ -95,10 +95,10 @@ fn call_table_full(step: &Step<'_>) -> Rejection {
 
 /// Records in the call table a request that is about to be forwarded.
 pub(crate) fn record_request(step: &mut Step<'_>, hop: &mut NextHop, transaction: Transaction) {
-    let held = hop.held.take();
+    let lease = hop.lease.take();
     let NextHop { call, evidence, backend_ref, .. } = *hop;
     match backend_ref.filter(|_| hop.toward_backend) {
-        Some(backend_ref) => count_request(step, call, backend_ref, transaction, evidence, held),
+        Some(backend_ref) => count_request(step, call, backend_ref, transaction, evidence, lease),
         None => {
             let calls = &mut step.routing.calls;
             calls.on_request_from_backend(step.now, call, transaction, evidence);
@@ -106,16 +106,16 @@ pub(crate) fn record_request(step: &mut Step<'_>, hop: &mut NextHop, transaction
     }
 }
 
-/// Counts a request at its back end. `held` is the lease of the call if the request starts one.
+/// Counts a request at its back end. `lease` is the lease of the call if the request starts one.
 pub(crate) fn count_request(
     step: &mut Step<'_>,
     call: CallRef,
     backend_ref: BackendRef,
     transaction: Transaction,
     evidence: Evidence,
-    held: Option<CallLease>,
+    lease: Option<CallLease>,
 ) {
     let RoutingState { calls, pickers, .. } = &mut *step.routing;
     let picker = &pickers[usize::from(backend_ref.pool)];
-    calls.on_request(step.now, call, transaction, evidence, backend_ref, picker, held);
+    calls.on_request(step.now, call, transaction, evidence, backend_ref, picker, lease);
 }
