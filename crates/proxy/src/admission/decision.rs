@@ -58,9 +58,9 @@ pub(crate) enum Read {
 }
 
 impl Read {
-    /// Returns [`Again`](Self::Again) for a message that another shard handed off, otherwise
-    /// [`Now`](Self::Now).
-    pub(crate) fn now(received: &Received) -> Self {
+    /// Returns how a message that is read for this decision was read: [`Again`](Self::Again) if
+    /// another shard handed it off, otherwise [`Now`](Self::Now).
+    pub(crate) fn of(received: &Received) -> Self {
         if received.handoffs == 0 { Self::Now } else { Self::Again }
     }
 }
@@ -71,4 +71,11 @@ pub(crate) struct Decided {
     pub(crate) class: Option<Class>,
     pub(crate) read: Read,
     pub(crate) decision: Decision,
+}
+
+impl Decided {
+    /// Returns a decision that was made without reading the message.
+    pub(crate) fn unread(decision: Decision) -> Self {
+        Self { class: None, read: Read::NotNow, decision }
+    }
 }

@@ -9,17 +9,18 @@
 
 mod admit;
 mod droppable;
+mod service;
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{
-    Answers, Backlog, Ban, Bucket, Decide, Gate, Ladder, Reason, Recalled, Release, Ticket, Values,
+    Answers, Backlog, Ban, Decide, Gate, Ladder, Reason, Recalled, Release, Values,
 };
 use tidegate_world::{Flow, Load, Received, Shedding, Stream, Timestamp, Transmit, Transport};
 
 use super::challenges::Challenges;
-use super::decision::{Admitted, Decided, Decision, Read};
+use super::decision::{Decided, Decision, Read};
 use super::early_verification::{EarlyVerification, Spare};
 use super::fifo::{Fifo, Unsorted};
 use super::invites::Cancelled;
@@ -34,7 +35,6 @@ use crate::message::class::Class;
 use crate::observe::counters::Counters;
 use crate::observe::sampler::Trace;
 use crate::rejection::DropReason;
-use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::{Overload, Queueing};
 use crate::snapshot::Snapshot;
 use crate::step::SourceEvidence;
@@ -280,16 +280,14 @@ impl Ingress {
         // the gate nor a queue. A ban does not apply to it: otherwise all phones behind the NAT of a
         // banned source would lose their bindings, and with them their calls.
         if is_stun(&received.bytes) && received.flow.transport == Transport::Udp {
-            let decision = Decision::Stun(Box::new(received));
-            return Decided { class: None, read: Read::NotNow, decision };
+            return Decided::unread(Decision::Stun(Box::new(received)));
         }
         if let Some(ban) = self.source_policy.ban_of(now, &received.flow, &view.snapshot.addresses)
             && !(may_go_on(&ban, &received) && view.verifies(now, &received))
         {
             self.source_policy.on_banned(now, &received.flow, &view.snapshot.addresses, &ban);
             self.count_droppable(now, &received, view, Recalled::default());
-            let decision = Decision::Drop(DropReason::Banned);
-            return Decided { class: None, read: Read::NotNow, decision };
+            return Decided::unread(Decision::Drop(DropReason::Banned));
         }
         self.gate.on_arrival(now, self.new_sessions());
         let lag = now.since(received.arrived);
@@ -301,7 +299,7 @@ impl Ingress {
             let is_banned = self.on_drop_share(now, &received, view);
             let reason = if is_banned { DropReason::Banned } else { DropReason::DropShare };
             let decision = Decision::Drop(reason);
-            let read = Read::now(&received);
+            let read = Read::of(&received);
             let class = Some(Class::of_droppable(&received.bytes));
             return Decided { class, read, decision };
         }
@@ -316,7 +314,7 @@ impl Ingress {
                     self.count_droppable(now, &received, view, Recalled::default());
                     Decision::Drop(DropReason::QueueFull)
                 };
-                Decided { class: None, read: Read::NotNow, decision }
+                Decided::unread(decision)
             }
             (Queueing::Fifo, Decide::Arrival) => {
                 let push = |ingress: &mut Self, waiting| {
@@ -386,118 +384,6 @@ impl Ingress {
     /// Returns whether new INVITEs without priority wait in their queue.
     pub(crate) fn invites_wait(&self) -> bool {
         self.queues.invites() > 0
-    }
-
-    /// Returns the next message to serve, or its rejection. `None` if no message is to be served
-    /// now. `answers` counts the INVITEs that were sent to back ends, if new INVITEs wait.
-    pub(crate) fn next(
-        &mut self,
-        now: Timestamp,
-        answers: Option<Answers>,
-        view: View<'_>,
-    ) -> Option<Decided> {
-        if let Some(answers) = answers {
-            self.gate.on_answers(answers);
-        }
-        let may_release = self.gate.may_release();
-        let control = &self.gate.control().queue;
-        let next = match self.queueing {
-            Queueing::Class => self.queues.next(now, control, may_release),
-            Queueing::Fifo => self.queues.next_invite(control.order, may_release),
-        };
-        match next {
-            Some(waiting) => {
-                self.large.remove(&waiting.received);
-                Some(self.take(now, waiting, view))
-            }
-            None => self.next_unsorted(now, view),
-        }
-    }
-
-    fn next_unsorted(&mut self, now: Timestamp, view: View<'_>) -> Option<Decided> {
-        let (waiting, read) = match self.fifo.pop()? {
-            Unsorted::Read(waiting) => {
-                self.large.remove(&waiting.received);
-                (waiting, Read::NotNow)
-            }
-            Unsorted::Unread(received) => {
-                self.large.remove(&received);
-                let mut read = None;
-                let room = |ingress: &Self, queue_class| ingress.queues.has_room(queue_class);
-                let decided = self.admit(now, received, view, room, |_, waiting| {
-                    read = Some(waiting);
-                    Decision::Queued
-                });
-                match read {
-                    Some(waiting) => (waiting, decided.read),
-                    None => return Some(decided),
-                }
-            }
-        };
-        // If the law paces new sessions, their INVITEs move from the single queue to a queue of
-        // their own, each with its CANCEL.
-        let class = Some(waiting.class);
-        let paced = self.gate.control().queue.release != Release::Open;
-        if paced && waiting.queue_class == QueueClass::Invites {
-            self.large.add(bytes_of(&waiting.received));
-            self.queues.push(waiting);
-            return Some(Decided { class, read, decision: Decision::Queued });
-        }
-        let large = bytes_of(&waiting.received);
-        let waiting = match self.keep_with_invite(waiting) {
-            ControlFlow::Continue(waiting) => waiting,
-            ControlFlow::Break(decision) => {
-                self.large.add(if matches!(decision, Decision::Queued) { large } else { 0 });
-                return Some(Decided { class, read, decision });
-            }
-        };
-        Some(Decided { read, ..self.take(now, waiting, view) })
-    }
-
-    /// Decides on a message whose turn has come. The message is rejected if the law decides at this
-    /// time ([`Decide::Service`]) and does not admit it, or if it has waited for too long.
-    /// Otherwise it is to be served.
-    fn take(&mut self, now: Timestamp, waiting: Waiting, view: View<'_>) -> Decided {
-        let Waiting { received, class, ticket, queue_class, hashes, .. } = waiting;
-        if queue_class == QueueClass::Unverified {
-            let admitted = Admitted { is_unverified: true, ..Admitted::default() };
-            let decision = Decision::Serve(received, admitted);
-            return Decided { class: Some(class), read: Read::NotNow, decision };
-        }
-        let sojourn = now.since(received.arrived);
-        self.gate.on_backlog(self.backlog());
-        self.gate.on_service(now, ticket.as_ref(), sojourn, self.new_sessions());
-        let fingerprint = ticket.as_ref().and_then(Ticket::fingerprint);
-        let has_priority = ticket.as_ref().map(Ticket::bucket) == Some(Bucket::Priority);
-        let is_again = ticket.as_ref().is_some_and(Ticket::is_again);
-        let decision = match ticket {
-            Some(ticket) => match self.gate.on_taken(now, ticket) {
-                None => Decision::Serve(
-                    received,
-                    Admitted { fingerprint, is_again, has_priority, hashes, ..Admitted::default() },
-                ),
-                Some(reason) => {
-                    let rejected = RejectedRequest {
-                        received: &received,
-                        class,
-                        fingerprint,
-                        reason: Some(reason),
-                    };
-                    self.trace.note(now, &received, class, reason, &self.gate);
-                    Decision::Reject(reason, self.shed_policy.reply(&rejected, None, view.snapshot))
-                }
-            },
-            None if self.gate.decide() == Decide::Service
-                && !self.gate.on_ongoing(now, class as u8) =>
-            {
-                let rejected =
-                    RejectedRequest { received: &received, class, fingerprint, reason: None };
-                self.trace.note(now, &received, class, ReplyReason::Shed, &self.gate);
-                Decision::Shed(self.shed_policy.reply(&rejected, None, view.snapshot))
-            }
-            None => Decision::Serve(received, Admitted { hashes, ..Admitted::default() }),
-        };
-        Decided { class: Some(class), read: Read::NotNow, decision }
     }
 }
 

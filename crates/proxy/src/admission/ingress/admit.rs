@@ -70,7 +70,7 @@ impl Ingress {
         has_room: impl Fn(&Self, QueueClass) -> bool,
         push: impl FnOnce(&mut Self, Waiting) -> Decision,
     ) -> Decided {
-        let when = Read::now(&received);
+        let when = Read::of(&received);
         // Only a response needs an outline. Without responses, messages are dropped.
         let is_rejecting = self.is_full_behind || self.gate.is_rejecting();
         let wants_outline = is_rejecting && self.shed_policy.answers();
