@@ -46,4 +46,4 @@ pub use other_client::OtherClient;
 pub use other_server::OtherServer;
 pub use server::Server;
 pub use table::{Full, Handle, Table};
-pub use timing::Timing;
+pub use timing::{TIMER_C, Timing};

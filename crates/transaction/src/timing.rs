@@ -2,6 +2,15 @@
 
 use std::time::Duration;
 
+/// The time after which a proxy cancels an INVITE that has no final response. Each provisional
+/// response except a 100 restarts this time.
+///
+/// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
+///
+/// RFC 3261 §16.7: "The timer MAY be reset to a different value, but this value MUST be greater
+/// than 3 minutes."
+pub const TIMER_C: Duration = Duration::from_secs(190);
+
 /// The base values of the timers of a transaction (RFC 3261 §17.1.1.1 and table 4), and whether the
 /// transport is reliable. Neither `t1` nor `t2` may be zero, because then retransmissions would
 /// have no interval.

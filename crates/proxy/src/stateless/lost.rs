@@ -39,7 +39,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage};
-use tidegate_transaction::identity_of_branch;
+use tidegate_transaction::{TIMER_C, identity_of_branch};
 use tidegate_world::{Received, Timestamp};
 
 use crate::dialog::Transaction;
@@ -62,7 +62,6 @@ use crate::stateless::branch::{stateless_branch, with_flow};
 use crate::stateless::recent::Recent;
 use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
-use crate::transaction::branches::TIMER_C;
 
 /// Maximum number of copies of one CANCEL that are sent: one for each back end and branch.
 const COPIES_MAX: usize = 8;

@@ -1,7 +1,7 @@
 //! Handles responses to our client transactions: RFC 3261 §16.7.
 
 use tidegate_sip::{Method, Passage};
-use tidegate_transaction::{Arrival, Handle, Key};
+use tidegate_transaction::{Arrival, Handle, Key, TIMER_C};
 use tidegate_world::{Buffer, Received};
 
 use crate::dialog::Transaction;
@@ -11,7 +11,6 @@ use crate::rewrite::write_response;
 use crate::step::Step;
 use crate::transaction::Transactions;
 use crate::transaction::best::Best;
-use crate::transaction::branches::TIMER_C;
 use crate::transaction::cancel::{cancel_all, cancel_branch};
 use crate::transaction::context::{Cancel, Context, Live};
 use crate::transaction::failover::try_after_rejection;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_sip::{Message, Method};
-use tidegate_transaction::{Client, Key, Timing};
+use tidegate_transaction::{Client, Key, TIMER_C, Timing};
 use tidegate_world::{Buffer, Flow, Timestamp};
 
 use crate::backends::health::record_given;
@@ -25,15 +25,6 @@ use crate::target::Target;
 use crate::transaction::Transactions;
 use crate::transaction::context::{Branch, Cancel, Context, Live, Pending};
 use crate::transaction::large::over_tcp;
-
-/// The time after which the proxy cancels an INVITE that has no final response. Each provisional
-/// response except a 100 restarts this time.
-///
-/// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
-///
-/// RFC 3261 §16.7: "The timer MAY be reset to a different value, but this value MUST be greater
-/// than 3 minutes."
-pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
 /// The time without a response after which a request that may arrive twice goes to the next address
 /// of its host name, or to the next contact of its user. By RFC 3263 §4.3 the next target would be

@@ -9,6 +9,7 @@ use arrayvec::ArrayVec;
 use tidegate_balance::{AddressGeneration, CallLease, Parties};
 use tidegate_control::Tier;
 use tidegate_sip::Method;
+pub(super) use tidegate_transaction::TIMER_C;
 use tidegate_world::Timestamp;
 
 use super::dialogs::Dialogs;
@@ -18,9 +19,6 @@ use crate::rejection::UnsentReason;
 use crate::settings::BackendRef;
 use crate::shares::Bucket;
 use crate::transport::budget::Budget;
-
-/// Timer C of a forwarded INVITE. RFC 3261 §16.6 item 11: it "MUST be larger than 3 minutes".
-pub(super) const TIMER_C: Duration = Duration::from_secs(190);
 
 /// Maximum time that a ringing call is kept without any message. A transaction-stateful proxy
 /// behind us answers with 408 after Timer C, and retransmits the 408 for 64·T1 (RFC 3261 §17.2.1).
