@@ -11,7 +11,7 @@ use crate::dialog::{Answer, Evidence, Transaction};
 use crate::message::reply::{server, transaction_tag};
 use crate::output::Cause;
 use crate::rejection::reply_reason::ReplyReason;
-use crate::routing::commit::call_entry::{count_request, record_address_generation};
+use crate::routing::commit::call_entry::{count_request, move_entry};
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -289,9 +289,7 @@ fn settle_call(step: &mut Step<'_>, context: &Context, backend_ref: Option<Backe
     let Some(call) = step.routing.calls.get(context.call) else { return };
     if call.backend_ref != backend_ref {
         let Context { identity, method, .. } = *context;
-        if step.routing.calls.move_to(step.now, context.call, identity, backend_ref) {
-            record_address_generation(step, context.call, backend_ref);
-        }
+        move_entry(step, context.call, identity, backend_ref);
         let (transaction, evidence) = (Transaction { identity, method }, Evidence::default());
         count_request(step, context.call, backend_ref, transaction, evidence, None);
     }

@@ -48,27 +48,35 @@ pub(super) fn enter_or_move(
     }
 }
 
-/// Moves a call to another back end.
+/// Moves a call to another back end, and counts the move.
 pub(crate) fn move_call(
     step: &mut Step<'_>,
     call: CallRef,
     identity: u64,
     backend_ref: BackendRef,
 ) {
-    let has_moved = step.routing.calls.move_to(step.now, call, identity, backend_ref);
+    let has_moved = move_entry(step, call, identity, backend_ref);
     step.counters().moved.add(has_moved.into());
+}
+
+/// Moves the entry of a call to another back end, for the request with this identity. Returns
+/// whether the entry has moved.
+pub(crate) fn move_entry(
+    step: &mut Step<'_>,
+    call: CallRef,
+    identity: u64,
+    backend_ref: BackendRef,
+) -> bool {
+    let has_moved = step.routing.calls.move_to(step.now, call, identity, backend_ref);
     if has_moved {
         record_address_generation(step, call, backend_ref);
     }
+    has_moved
 }
 
 /// Records in the call entry the address to which the name of the back end resolves now. Later
 /// requests of the call go to that address.
-pub(crate) fn record_address_generation(
-    step: &mut Step<'_>,
-    call: CallRef,
-    backend_ref: BackendRef,
-) {
+fn record_address_generation(step: &mut Step<'_>, call: CallRef, backend_ref: BackendRef) {
     let backend = step.snapshot.backend(backend_ref);
     if backend.named().is_some() {
         step.routing.calls.set_address_generation(call, backend.generation());
