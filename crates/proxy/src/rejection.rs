@@ -1,4 +1,5 @@
-//! Rejections: the outcomes of a request that the proxy does not forward.
+//! The outcomes of a request that the proxy does not forward: rejections, and the other reasons to
+//! halt a request.
 
 mod drop_reason;
 pub(crate) mod reply_reason;
@@ -12,14 +13,12 @@ pub use drop_reason::DropReason;
 use reply_reason::ReplyReason;
 pub(crate) use unsent_reason::UnsentReason;
 
-/// The handling of a request that is not forwarded.
+/// The handling of a request that is rejected or dropped.
 pub(crate) enum Rejection {
     /// A response with this status, for this reason. Its Warning contains the text.
     Reply(u16, ReplyReason, &'static str),
     /// 420: the header field with this name requires an extension that Tidegate does not have.
     BadExtension(HeaderName),
-    /// 200 to an OPTIONS whose target is this proxy itself.
-    Capabilities,
     /// No response: the request is dropped for this reason.
     Drop(DropReason),
     /// Rejection because all possible back ends are at their limits.
@@ -31,10 +30,23 @@ pub(crate) enum Rejection {
     Unsent(UnsentReason),
     /// 503 because all possible back ends are unavailable for new requests.
     PoolDown(Hints),
+}
+
+/// The reason why this shard does not forward a request now.
+pub(crate) enum Halt {
+    Rejected(Rejection),
+    /// 200 to an OPTIONS whose target is this proxy itself.
+    Capabilities,
     /// Handoff to the shard with this index, which may know the call.
     Redirect(u16),
     /// No response yet: the request waits for the query of this ticket.
     Park(Ticket),
+}
+
+impl From<Rejection> for Halt {
+    fn from(rejection: Rejection) -> Self {
+        Self::Rejected(rejection)
+    }
 }
 
 impl Rejection {

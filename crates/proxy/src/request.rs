@@ -8,7 +8,7 @@ use tidegate_sip::{HeaderName, Message, Method, ScanStart, glance};
 use tidegate_transaction::Key;
 use tidegate_world::{Flow, Received};
 
-use self::reject::{reject, reply};
+use self::reject::{answer_options, reject, reply};
 use self::targets::plan_resolved;
 use crate::admission::decision::Admitted;
 use crate::dialog::Transaction;
@@ -17,7 +17,7 @@ use crate::message::request::{Request, check_hop};
 use crate::message::way_back::check_way_back;
 use crate::parked::Parked;
 use crate::rejection::reply_reason::ReplyReason;
-use crate::rejection::{DropReason, Rejection, ReplyHeaders};
+use crate::rejection::{DropReason, Halt, Rejection, ReplyHeaders};
 use crate::resolution::{Resolution, Ticket};
 use crate::rewrite::path::adds_path;
 use crate::rewrite::privacy::disbelieve;
@@ -51,6 +51,18 @@ pub(crate) enum Served {
     Elsewhere(u16),
     /// Nothing was done: the request waits for the query of this ticket.
     Parked(Ticket, Key),
+}
+
+impl Served {
+    /// Returns whether the request got a final response as a rejection, or is to get one.
+    pub(crate) fn is_rejection(&self) -> bool {
+        matches!(self, Self::RejectedForNow | Self::Rejected | Self::Unserved(_) | Self::PoolDown)
+    }
+
+    /// Returns whether the request is served later, in this shard or in another one.
+    pub(crate) fn is_later(&self) -> bool {
+        matches!(self, Self::Elsewhere(_) | Self::Parked(..))
+    }
 }
 
 /// State that serving a request may change, in addition to the [`Step`].
@@ -135,10 +147,15 @@ fn serve_message(
     );
     match process(step, stages, received, request, admitted) {
         Ok(()) => Served::Here,
-        Err(Rejection::Park(ticket)) => {
+        Err(Halt::Rejected(rejection)) => reject(step, received, message, rejection),
+        Err(Halt::Capabilities) => {
+            answer_options(step, received, message);
+            Served::Here
+        }
+        Err(Halt::Redirect(shard)) => Served::Elsewhere(shard),
+        Err(Halt::Park(ticket)) => {
             Served::Parked(ticket, Key::new(request.identity, request.method))
         }
-        Err(rejection) => reject(step, received, message, rejection),
     }
 }
 
@@ -157,7 +174,7 @@ fn process<'a>(
     received: &Received,
     request: &mut Request<'a>,
     admitted: &Admitted,
-) -> Result<(), Rejection> {
+) -> Result<(), Halt> {
     if try_match(step, stages.transactions, received, request)
         || try_match_parked(step, stages.parked, received, request)
     {
@@ -176,14 +193,15 @@ fn process<'a>(
             without_connection = plan.without_connection;
             commit(step, room, received, request, plan)
         }
-        Err(rejection) => Err(rejection),
+        Err(halt) => Err(halt),
     };
     let Stages { transactions, lost, .. } = stages;
     // `NextHop` is a large type, so the value is borrowed and not moved.
     let hop = match &mut committed {
         Ok(hop) => hop,
-        Err(Rejection::Reply(481, ..)) if !has_transaction => {
-            return forward_lost(step, lost, received, request);
+        Err(Halt::Rejected(Rejection::Reply(481, ..))) if !has_transaction => {
+            forward_lost(step, lost, received, request)?;
+            return Ok(());
         }
         Err(_) => return committed.map(|_| ()),
     };
@@ -205,7 +223,7 @@ fn process<'a>(
     if has_transaction && let Some(reason) = step.routing.calls.unsent_reason(hop.call, transaction)
     {
         step.counters().retransmissions.add(1);
-        return Err(Rejection::Unsent(reason));
+        return Err(Rejection::Unsent(reason).into());
     }
     // A request arrives only once on a stream. If it leaves as a datagram, the proxy has to
     // retransmit it. A final response also arrives only once on a stream. If it leaves as a
@@ -240,15 +258,14 @@ fn process<'a>(
             hop.target.may_reconnect = false;
             hop.others.push(target);
         }
-        return open(step, transactions, received, request, hop);
+        open(step, transactions, received, request, hop)?;
+        return Ok(());
     }
-    match forward(step, lost, received, request, hop, may_be_large)? {
-        Forwarded::Here => Ok(()),
-        Forwarded::Large => {
-            step.routing.tiering.note(Tier::Stateful);
-            open(step, transactions, received, request, hop)
-        }
+    if let Forwarded::Large = forward(step, lost, received, request, hop, may_be_large)? {
+        step.routing.tiering.note(Tier::Stateful);
+        open(step, transactions, received, request, hop)?;
     }
+    Ok(())
 }
 
 /// Counts a request to which the proxy adds its Path, or that leaves on the flow of a registered
@@ -314,7 +331,7 @@ fn try_match_parked(
 /// Checks a request before routing, as RFC 3261 §16.3 requires.
 ///
 /// RFC 3261 §16.3: "Before an element can proxy a request, it MUST verify the message's validity."
-fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<(), Rejection> {
+fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<(), Halt> {
     let Request { message, method, uri, max_forwards, .. } = request;
     let snapshot = step.snapshot;
     // Item 3: Max-Forwards. An OPTIONS to the proxy itself may be answered at zero.
@@ -323,15 +340,15 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
         // RFC 3261 §8.2.2.3: "If a UAS does not understand an option-tag listed in a Require header
         // field, it MUST respond by generating a response with status code 420 (Bad Extension)."
         return Err(match message.field(HeaderName::Require) {
-            Some(_) => Rejection::BadExtension(HeaderName::Require),
-            None => Rejection::Capabilities,
+            Some(_) => Rejection::BadExtension(HeaderName::Require).into(),
+            None => Halt::Capabilities,
         });
     }
     // RFC 3261 §16.3: "If the request contains a Max-Forwards header field with a field value of
     // zero (0), the element MUST NOT forward the request." "Otherwise, the element MUST return a
     // 483 (Too many hops) response."
     if *max_forwards == Some(0) {
-        return Err(Rejection::usual(483, "too many hops"));
+        return Err(Rejection::usual(483, "too many hops").into());
     }
     let has_transaction = has_transaction(*method);
     // Item 4: loop detection.
@@ -342,7 +359,7 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
     // (Section 20.29) with one or more option-tags this element does not understand, the element
     // MUST return a 420 (Bad Extension) response." §8.2.2.3: never in an ACK or CANCEL.
     if message.field(HeaderName::ProxyRequire).is_some() && has_transaction {
-        return Err(Rejection::BadExtension(HeaderName::ProxyRequire));
+        return Err(Rejection::BadExtension(HeaderName::ProxyRequire).into());
     }
     // RFC 5393 §5.3.3: check Max-Breadth before the selection of a target, which is counted.
     if has_transaction {

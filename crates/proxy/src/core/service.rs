@@ -104,13 +104,12 @@ impl Proxy {
         let Step { shown, pool, .. } = step;
         if let Some(bucket) = class.bucket()
             && !is_again
-            && !matches!(served, Served::Here | Served::Elsewhere(_) | Served::Parked(..))
+            && served.is_rejection()
         {
             self.counters.rejected_after(bucket).add(1);
         }
         // A request that was parked or handed off is served later, and counts then.
-        let is_later = matches!(served, Served::Elsewhere(_) | Served::Parked(..));
-        if !is_later && !matches!(served, Served::Unserved(_)) {
+        if !served.is_later() && !matches!(served, Served::Unserved(_)) {
             self.record_served(now, class, received.arrived);
             if let Some(kernel_shed) = &mut self.kernel_shed
                 && is_droppable(&received)

@@ -10,8 +10,8 @@ use crate::rejection::reply_reason::ReplyReason;
 use crate::rejection::{DropReason, HEADERS_MAX, Rejection, ReplyHeaders, text_of};
 use crate::step::{SourceEvidence, Step};
 
-/// Carries out a rejection: sends a response, drops the request, or returns the action that is left
-/// to the caller.
+/// Carries out a rejection: sends a response, drops the request, or leaves the rejection to the
+/// caller ([`Served::Unserved`]).
 ///
 /// RFC 3261 §16.3: "If any of these checks fail, the element MUST behave as a user agent server
 /// (see Section 8.2) and respond with an error code."
@@ -23,9 +23,6 @@ pub(super) fn reject(
 ) -> Served {
     let is_ack = message.method() == Some(Method::Ack);
     match rejection {
-        Rejection::Redirect(shard) => return Served::Elsewhere(shard),
-        // `serve_message` handles this rejection before it calls this function.
-        Rejection::Park(_) => {}
         Rejection::PoolFull => return Served::Unserved(Reason::PoolFull),
         Rejection::Restricted => return Served::Unserved(Reason::Feedback),
         Rejection::Drop(why) => step.output.drop_counted(why),
@@ -72,12 +69,14 @@ pub(super) fn reject(
             reply(step, received, message, 420, reason, &headers);
             return Served::Rejected;
         }
-        Rejection::Capabilities => {
-            let reason = (ReplyReason::None, ReplyReason::None.doc());
-            reply(step, received, message, 200, reason, &CAPABILITIES.into());
-        }
     }
     Served::Here
+}
+
+/// Answers an OPTIONS whose target is this proxy itself.
+pub(super) fn answer_options(step: &mut Step<'_>, received: &Received, message: &Message<'_>) {
+    let reason = (ReplyReason::None, ReplyReason::None.doc());
+    reply(step, received, message, 200, reason, &CAPABILITIES.into());
 }
 
 pub(super) fn reply(

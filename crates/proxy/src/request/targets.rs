@@ -7,14 +7,14 @@ use crate::admission::decision::Admitted;
 use crate::lookup::{LookupRequester, Unknown, reach};
 use crate::message::request::Request;
 use crate::parked::RequestSource;
-use crate::rejection::Rejection;
+use crate::rejection::{Halt, Rejection};
 use crate::resolution::{self, Located};
 use crate::routing::plan::{Need, Plan, Planned, plan};
 use crate::step::Step;
 use crate::target::Target;
 
 /// Plans the route of a request with the names and users that are resolved already. If the plan
-/// needs another name or user, returns [`Rejection::Park`], or another rejection if the request
+/// needs another name or user, returns [`Halt::Park`], or a rejection if the request
 /// cannot wait.
 pub(super) fn plan_resolved(
     step: &mut Step<'_>,
@@ -22,7 +22,7 @@ pub(super) fn plan_resolved(
     received: &Received,
     request: &mut Request<'_>,
     admitted: &Admitted,
-) -> Result<Plan, Rejection> {
+) -> Result<Plan, Halt> {
     let Step { now, snapshot, .. } = *step;
     let need = match plan(now, snapshot, step.routing, received, request)? {
         Planned::Plan(plan) => return Ok(plan),
@@ -33,17 +33,17 @@ pub(super) fn plan_resolved(
     let requester = LookupRequester { is_stranger: source.is_stranger, may_wait };
     if let Err(unknown) = find_targets(step, stages, received, request, &need, requester) {
         return Err(match unknown {
-            Unknown::Pending(_, late) if admitted.is_overdue => late,
+            Unknown::Pending(_, late) if admitted.is_overdue => late.into(),
             Unknown::Pending(ticket, _) if stages.parked.may_wait(source, ticket) => {
-                Rejection::Park(ticket)
+                Halt::Park(ticket)
             }
-            Unknown::Pending(..) => Rejection::PARKED_FULL,
-            Unknown::Rejected(rejection) => rejection,
+            Unknown::Pending(..) => Rejection::PARKED_FULL.into(),
+            Unknown::Rejected(rejection) => rejection.into(),
         });
     }
     match plan(now, snapshot, step.routing, received, request)? {
         Planned::Plan(plan) => Ok(plan),
-        Planned::Pending(_) => Err(Rejection::NO_HOST),
+        Planned::Pending(_) => Err(Rejection::NO_HOST.into()),
     }
 }
 

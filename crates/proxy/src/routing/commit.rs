@@ -19,7 +19,7 @@ use crate::dialog::{Answer, CallRef, Price, Transaction};
 use crate::message::request::{Request, category_of_new};
 use crate::network::caller_of;
 use crate::pushback::next_hops::Admission;
-use crate::rejection::{DropReason, Rejection};
+use crate::rejection::{DropReason, Halt, Rejection};
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::plan::Plan;
 use crate::routing::select::{
@@ -51,7 +51,7 @@ pub(crate) fn commit(
     received: &Received,
     request: &mut Request<'_>,
     plan: Plan,
-) -> Result<NextHop, Rejection> {
+) -> Result<NextHop, Halt> {
     let shown = evidence_of_ack(step, received, request, &plan);
     let Plan { target_choice, known, own_routes, egress, proves_receipt, origin, .. } = plan;
     let (is_rated, number) = (plan.is_rated, plan.number);
@@ -63,12 +63,12 @@ pub(crate) fn commit(
         if !request.is_again {
             step.shown = SourceEvidence::Floods;
         }
-        return Err(Rejection::Drop(DropReason::CallFlood));
+        return Err(Rejection::Drop(DropReason::CallFlood).into());
     }
     let Known { call, evidence, .. } = known;
     let input = CommitInput { room, received, request, known: &known };
     let mut hop = match target_choice {
-        TargetChoice::Reject(rejection) => return Err(rejection),
+        TargetChoice::Halt(halt) => return Err(halt),
         TargetChoice::Stay { backend_ref, target, key } => {
             let mut hop = toward(step, backend_ref, call.unwrap_or(CallRef::NONE))?;
             hop.redirect(target);

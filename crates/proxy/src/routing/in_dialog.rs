@@ -67,7 +67,7 @@ pub(super) fn in_dialog(
     }
     // A request whose transaction has ended does not move an ongoing call.
     if goes_on && state.calls.has_ended(call, Transaction { identity, method }) {
-        return Some(TargetChoice::Reject(unavailable(now, snapshot, backend_ref.pool, None)));
+        return Some(TargetChoice::Halt(unavailable(now, snapshot, backend_ref.pool, None).into()));
     }
     // Either the client repeats its request because no response comes, or it starts again. In both
     // cases the request does not need the back end that is down.
@@ -122,7 +122,7 @@ fn by_token(
     // A process that has just started has resolved no names yet. A 481 would end the dialog (RFC
     // 3261 §12.2.1.2), and another rejection could contradict the response to a retransmission. So
     // the request is dropped, and the client sends it again.
-    let unresolved = TargetChoice::Reject(Rejection::Drop(DropReason::Unresolved));
+    let unresolved = TargetChoice::Halt(Rejection::Drop(DropReason::Unresolved).into());
     snapshot.has_unresolved().then_some(unresolved)
 }
 
@@ -151,7 +151,7 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
     let target = match is_users {
         true => match snapshot.target_of(&peer) {
             Ok(target) => target,
-            Err(rejection) => return Some(TargetChoice::Reject(rejection)),
+            Err(rejection) => return Some(TargetChoice::Halt(rejection.into())),
         },
         false => Target::new(token.transport, user),
     };

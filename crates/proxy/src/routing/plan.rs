@@ -27,7 +27,7 @@ use crate::message::address_of_record::address_of_record;
 use crate::message::request::Request;
 use crate::message::token::PeerFlow;
 use crate::network::{canonical, may_be_sent_to};
-use crate::rejection::Rejection;
+use crate::rejection::{Halt, Rejection};
 use crate::resolution::Wanted;
 use crate::routing::in_dialog::in_dialog;
 use crate::routing::route_set::{Next, RouteSet};
@@ -101,14 +101,14 @@ pub(crate) fn plan<'a>(
     state: &RoutingState,
     received: &Received,
     request: &Request<'a>,
-) -> Result<Planned<'a>, Rejection> {
+) -> Result<Planned<'a>, Halt> {
     let Request { message, method, essentials, restored, .. } = request;
     let flow = &received.flow;
     let mut routes = RouteSet::read(snapshot, flow, message, essentials.call_id, *restored)?;
     // A strict router before us may have moved the token into the Request-URI.
     routes.token = routes.token.or(request.token);
     let mut plan = Plan {
-        target_choice: TargetChoice::Reject(Rejection::NO_HOST),
+        target_choice: TargetChoice::Halt(Halt::Rejected(Rejection::NO_HOST)),
         without_connection: None,
         known: Known::default(),
         own_routes: routes.own,
@@ -140,7 +140,7 @@ pub(crate) fn plan<'a>(
     let Known { call, is_new, .. } = plan.known;
     plan.has_token = routes.token.is_some();
     if let Some(shard) = shard_of(snapshot, received, &routes, call.is_some()) {
-        return Err(Rejection::Redirect(shard));
+        return Err(Halt::Redirect(shard));
     }
     plan.proves_receipt = proves_receipt(state, received, request, &routes, &plan.known);
     let is_ours = snapshot.addresses.is_own_target(&request.uri, flow);
@@ -175,13 +175,13 @@ pub(crate) fn plan<'a>(
             return Ok(Planned::Plan(plan));
         }
         if !is_new && (origin == Origin::Stranger || is_ours) {
-            let rejection = unknown(snapshot, received, *method, origin);
+            let halt = unknown_call(snapshot, received, *method, origin);
             // A request with a token counts in the rate of its call even if it is rejected.
             return if plan.is_rated {
-                plan.target_choice = TargetChoice::Reject(rejection);
+                plan.target_choice = TargetChoice::Halt(halt);
                 Ok(Planned::Plan(plan))
             } else {
-                Err(rejection)
+                Err(halt)
             };
         }
     }
@@ -268,7 +268,7 @@ fn lead_to<'a>(
     destination: Destination<'a>,
     peer: Option<PeerFlow>,
     mut plan: Plan,
-) -> Result<Planned<'a>, Rejection> {
+) -> Result<Planned<'a>, Halt> {
     let known = &plan.known;
     let &PlanInput { now, snapshot, state, received, request, origin, .. } = input;
     let is_named = matches!(destination, Destination::Name(..));
@@ -292,7 +292,7 @@ fn lead_to<'a>(
             (Destination::Pool(_) | Destination::User, _)
                 if matches!(request.method, Method::Ack | Method::Cancel) =>
             {
-                return Err(unknown(snapshot, received, request.method, origin));
+                return Err(unknown_call(snapshot, received, request.method, origin));
             }
             (Destination::Pool(pool), _) => {
                 let demand = known.is_new.then(|| demand_of(request.method, request.has_priority));
@@ -301,15 +301,15 @@ fn lead_to<'a>(
             // The sender may be a back end or a trusted source, but another party may have chosen
             // the address, such as a phone that has registered it as its Contact.
             (Destination::Target(target, _), _) if !may_be_sent_to(target.address) => {
-                return Err(Rejection::NO_SINGLE_HOST);
+                return Err(Rejection::NO_SINGLE_HOST.into());
             }
             (Destination::Target(target, _), _)
                 if snapshot.addresses.is_own_socket(target.address, received.flow.local) =>
             {
-                return Err(Rejection::usual(404, "the request leads back to this proxy"));
+                return Err(Rejection::usual(404, "the request leads back to this proxy").into());
             }
             (Destination::Target(target, _), _) if target.is_gone() => {
-                return Err(Rejection::FLOW_GONE);
+                return Err(Rejection::FLOW_GONE.into());
             }
             (Destination::Target(target, is_strict), origin) => {
                 // The other party wrote the Contact, and may have named a third party.
@@ -318,10 +318,10 @@ fn lead_to<'a>(
                 let from = origin.backend_ref();
                 TargetChoice::Outside { target, is_strict, from, is_named, is_claimed }
             }
-            (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
+            (Destination::Name(..), _) => return Err(Rejection::NO_HOST.into()),
             // An in-dialog request names a contact. Only a request outside a dialog names a user.
             (Destination::User, _) if !known.is_new => {
-                return Err(unknown(snapshot, received, request.method, origin));
+                return Err(unknown_call(snapshot, received, request.method, origin));
             }
             (Destination::User, origin) => match request.targets.first() {
                 Some(&target) => TargetChoice::User { target, from: origin.backend_ref() },
@@ -330,7 +330,7 @@ fn lead_to<'a>(
                 // reason, the proxy MUST reject it with a 480 (Temporarily Unavailable) response."
                 // We open connections over TLS to back ends only.
                 None if request.uri.scheme == Scheme::Sips && request.uri.user.is_some() => {
-                    return Err(Rejection::INSECURE);
+                    return Err(Rejection::INSECURE.into());
                 }
                 None => {
                     let aor = address_of_record(&request.uri).ok_or(Rejection::NO_USER)?;
@@ -406,14 +406,14 @@ pub(crate) fn pool_by_rules(
 ///
 /// After the last shard, a CANCEL or ACK returns to the shard at which it arrived. If the request
 /// is a datagram, the shard with this number in the previous process has sent the INVITE.
-fn unknown(snapshot: &Snapshot, received: &Received, method: Method, origin: Origin) -> Rejection {
+fn unknown_call(snapshot: &Snapshot, received: &Received, method: Method, origin: Origin) -> Halt {
     let shards = snapshot.shards;
     let comes_home =
         matches!(method, Method::Ack | Method::Cancel) && (2..u16::from(u8::MAX)).contains(&shards);
     let turns = shards + u16::from(comes_home);
     let may_go_round = !received.flow.transport.is_reliable() || origin != Origin::Stranger;
     if u16::from(received.handoffs) + 1 < turns && may_go_round {
-        return Rejection::Redirect((snapshot.shard + 1) % shards);
+        return Halt::Redirect((snapshot.shard + 1) % shards);
     }
-    Rejection::UNKNOWN_CALL
+    Rejection::UNKNOWN_CALL.into()
 }

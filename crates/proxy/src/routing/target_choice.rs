@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tidegate_balance::Demand;
 
-use crate::rejection::Rejection;
+use crate::rejection::Halt;
 use crate::settings::BackendRef;
 use crate::target::Target;
 
@@ -56,6 +56,7 @@ pub(crate) enum TargetChoice {
         /// The back end that sent the request.
         from: Option<BackendRef>,
     },
-    /// Reject the request, after counting it against the rate limit of its call if there is one.
-    Reject(Rejection),
+    /// Do not forward the request, after counting it against the rate limit of its call if there is
+    /// one.
+    Halt(Halt),
 }
