@@ -53,7 +53,15 @@ pub(super) fn start(
     hop: &mut NextHop,
     breadth: u32,
 ) -> Result<(), Rejection> {
-    let prepared = prepare(step, context, live, request, hop, breadth, true)?;
+    let attempt = Attempt {
+        hop,
+        breadth,
+        may_use_tcp: true,
+        // A branch of a fork has no choice of its own.
+        is_new: hop.choice.is_some() || live.choice.is_some(),
+        may_teach: hop.choice.is_some(),
+    };
+    let prepared = prepare(step, context, live, request, &attempt)?;
     let transaction = Transaction { identity: context.identity, method: request.method };
     if let Some(backend_ref) = hop.backend_ref.filter(|_| hop.choice.is_some()) {
         record_given(
@@ -67,6 +75,19 @@ pub(super) fn start(
     record_request(step, hop, transaction);
     send(step, prepared);
     Ok(())
+}
+
+/// An attempt to send the request of a context to one target.
+struct Attempt<'h> {
+    hop: &'h NextHop,
+    /// The Max-Breadth of the branch.
+    breadth: u32,
+    /// True if the request leaves over TCP if it is too long for a datagram.
+    may_use_tcp: bool,
+    /// The value of [`Pending::is_new`].
+    is_new: bool,
+    /// The value of [`Pending::may_teach`].
+    may_teach: bool,
 }
 
 /// A request that is ready to be sent.
@@ -83,17 +104,15 @@ fn send(step: &mut Step<'_>, prepared: Prepared) {
     step.output.send_request(step.snapshot, egress, &target, bytes, is_new_work);
 }
 
-/// Starts a client transaction and writes its request. If the request is too long for a datagram
-/// and `may_use_tcp` is true, the request leaves over TCP.
+/// Starts a client transaction and writes its request.
 fn prepare(
     step: &Step<'_>,
     context: &mut Context,
     live: &mut Live,
     request: &Request<'_>,
-    hop: &NextHop,
-    breadth: u32,
-    may_use_tcp: bool,
+    attempt: &Attempt<'_>,
 ) -> Result<Prepared, Rejection> {
+    let Attempt { hop, breadth, may_use_tcp, is_new, may_teach } = *attempt;
     let timing = step.snapshot.timing(hop.target.transport);
     let egress = step.snapshot.egress(live.edits.ingress.into(), hop.egress, &hop.target)?;
     let index = context.branches.len();
@@ -111,7 +130,7 @@ fn prepare(
         offer: hop.offer(step.now, step.snapshot),
         hop: None,
     });
-    let others = match hop.choice {
+    let after = match hop.choice {
         Some((pool, _)) => failover_after(step.snapshot, pool),
         None => {
             // A silent party has the request if its connection exists.
@@ -122,7 +141,7 @@ fn prepare(
     };
     live.pending.push(Pending {
         since: step.now,
-        failover: others.map(|after| step.now + after),
+        failover: after.map(|after| step.now + after),
         is_silent: false,
         timer_c: (request.method == Method::Invite).then(|| step.now + TIMER_C),
         cancel: Cancel::No,
@@ -131,9 +150,8 @@ fn prepare(
         is_backed_up: false,
         check: hop.target.transport.is_reliable().then(|| step.now + timing.t1),
         is_abandoned: false,
-        // A branch of a fork has no choice of its own.
-        is_new: hop.choice.is_some() || live.choice.is_some(),
-        may_teach: hop.choice.is_some(),
+        is_new,
+        may_teach,
     });
     // An emergency call, or another call with priority, waits for a slow back end. It goes elsewhere
     // after the time for a failover.
@@ -179,16 +197,11 @@ pub(super) fn send_again(
 ) -> bool {
     // RFC 5393 §5.3.3: the other branches of a fork keep their shares of the Max-Breadth.
     let Pending { breadth, is_new, may_teach, .. } = live.pending[index];
-    let request = std::mem::take(&mut live.request);
-    let prepared = Message::parse(&request).ok().and_then(|message| {
-        let request = read_again(step.snapshot, &message, context, live)?;
-        prepare(step, context, live, &request, hop, breadth, false).ok()
+    let attempt = Attempt { hop, breadth, may_use_tcp: false, is_new, may_teach };
+    let prepared = with_request(step, context, live, |step, context, live, request| {
+        prepare(step, context, live, request, &attempt).ok()
     });
-    live.request = request;
     let Some(prepared) = prepared else { return false };
-    if let Some(pending) = live.pending.last_mut() {
-        (pending.is_new, pending.may_teach) = (is_new, may_teach);
-    }
     send(step, prepared);
     true
 }
@@ -252,12 +265,9 @@ pub(super) fn start_next_group(
     live: &mut Live,
     group: &[u16],
 ) -> bool {
-    let bytes = std::mem::take(&mut live.request);
-    let started = Message::parse(&bytes).ok().and_then(|message| {
-        let request = read_again(step.snapshot, &message, context, live)?;
-        start_group(step, context, live, &request, group).ok()
+    let started = with_request(step, context, live, |step, context, live, request| {
+        start_group(step, context, live, request, group).ok()
     });
-    live.request = bytes;
     started.is_some()
 }
 
@@ -269,16 +279,32 @@ pub(super) fn start_again(
     live: &mut Live,
     hop: &mut NextHop,
 ) -> bool {
-    let bytes = std::mem::take(&mut live.request);
-    let started = Message::parse(&bytes).ok().and_then(|message| {
-        let mut request = read_again(step.snapshot, &message, context, live)?;
+    let started = with_request(step, context, live, |step, context, live, request| {
         request.retarget(live.contacts(), context.branches.len());
         // The previous branch may have no final response: see RFC 5393 §5.3.3 in
         // docs/requirements/exceptions.toml.
-        start(step, context, live, &request, hop, live.breadth).ok()
+        let breadth = live.breadth;
+        start(step, context, live, request, hop, breadth).ok()
+    });
+    started.is_some()
+}
+
+/// Parses the stored request of a context, and passes it to `action`. Returns the result of
+/// `action`, or `None` if the request cannot be parsed.
+fn with_request<R>(
+    step: &mut Step<'_>,
+    context: &mut Context,
+    live: &mut Live,
+    action: impl FnOnce(&mut Step<'_>, &mut Context, &mut Live, &mut Request<'_>) -> Option<R>,
+) -> Option<R> {
+    // The parsed request borrows the bytes, while `action` changes the rest of `live`.
+    let bytes = std::mem::take(&mut live.request);
+    let result = Message::parse(&bytes).ok().and_then(|message| {
+        let mut request = read_again(step.snapshot, &message, context, live)?;
+        action(step, context, live, &mut request)
     });
     live.request = bytes;
-    started.is_some()
+    result
 }
 
 /// Returns the time without a response from a back end of this pool after which a request counts as
