@@ -16,6 +16,7 @@ use tidegate_world::{Pool, Purpose, RecordType, Shedding, Timestamp, Work};
 use crate::admission::ingress::{Ingress, QueueLimits};
 use crate::admission::kernel_shed::KernelShed;
 use crate::admission::source_policy::SourcePolicy;
+use crate::admission::source_policy::kernel_lists::KernelLists;
 use crate::admission::upstream::UpstreamPeers;
 use crate::admission::view::View;
 use crate::backends::names::Names;
@@ -46,6 +47,8 @@ pub struct Proxy {
     /// Chooses a 503, a padded 503 or a drop in the kernel for requests that are not admitted.
     /// `None` if the configuration makes this choice.
     kernel_shed: Option<KernelShed>,
+    /// The state of the lists of sources in `shedding`.
+    kernel_lists: KernelLists,
     /// Rules by which the driver or the kernel drops messages.
     shedding: Shedding,
     snapshot: Snapshot,
@@ -152,6 +155,7 @@ impl Proxy {
         Self {
             ingress,
             kernel_shed,
+            kernel_lists: KernelLists::new(),
             shedding: Shedding { key: if sheds { key } else { 0 }, ..Shedding::NONE },
             names: Names::new(&settings),
             output: Output::new(settings.trace, Arc::clone(&counters)),

@@ -14,10 +14,8 @@ mod service;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tidegate_control::{
-    Answers, Backlog, Ban, Decide, Gate, Ladder, Reason, Recalled, Release, Values,
-};
-use tidegate_world::{Flow, Load, Received, Shedding, Stream, Timestamp, Transmit, Transport};
+use tidegate_control::{Answers, Backlog, Ban, Decide, Gate, Reason, Recalled, Release, Values};
+use tidegate_world::{Flow, Load, Received, Stream, Timestamp, Transmit, Transport};
 
 use super::challenges::Challenges;
 use super::decision::{Decided, Decision, Read};
@@ -32,7 +30,6 @@ use super::upstream::UpstreamPeers;
 use super::view::View;
 use super::waiting::{QueueClass, Waiting};
 use crate::message::class::Class;
-use crate::observe::counters::Counters;
 use crate::observe::sampler::Trace;
 use crate::rejection::DropReason;
 use crate::settings::{Overload, Queueing};
@@ -110,6 +107,10 @@ impl Ingress {
         &self.gate
     }
 
+    pub(crate) fn gate_mut(&mut self) -> &mut Gate {
+        &mut self.gate
+    }
+
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next due for the gate or the
     /// upstream peers.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
@@ -122,19 +123,6 @@ impl Ingress {
         self.gate.sources_overflowed()
             + self.source_policy.overflowed()
             + self.upstream.overflowed()
-    }
-
-    /// Writes into `shedding` the heavy sources, which cause the overload, so that only their
-    /// requests are dropped. Also writes the sources that flood with emergency calls. Publishes
-    /// both lists in `counters`.
-    pub(crate) fn heavy(
-        &mut self,
-        now: Timestamp,
-        ladder: &Ladder,
-        shedding: &mut Shedding,
-        counters: &Counters,
-    ) {
-        self.source_policy.heavy(now, &mut self.gate, ladder, shedding, counters);
     }
 
     pub(crate) fn waiting(&self) -> usize {

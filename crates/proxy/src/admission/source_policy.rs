@@ -1,19 +1,16 @@
 //! Per-source policy (limits, bans, priority), applied before a message is parsed.
 
-mod kernel_lists;
+pub(crate) mod kernel_lists;
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use tidegate_control::{Ban, BanCause, BanList, BanView, Gate, Ladder, Proofs, Sender, Watch};
-use tidegate_world::{Flow, Network, Received, Shedding, Stream, Timestamp};
+use tidegate_control::{Ban, BanCause, BanList, BanView, Proofs, Sender, Watch};
+use tidegate_world::{Flow, Received, Stream, Timestamp};
 
-use self::kernel_lists::{KernelLists, list_banned};
 use crate::message::priority::Claim;
 use crate::network::{PREFIXES, networks_of, source_of};
-use crate::observe::counters::Counters;
 use crate::settings::sources::{Excess, HARM_CPS, KNOWN_WEIGHT, SourceWeight, Sources};
-use crate::snapshot::Snapshot;
 use crate::transport::addresses::{Addresses, Origin};
 
 /// The policy for each source (limits, bans, weights), and the message counts that it depends on.
@@ -36,8 +33,6 @@ pub(crate) struct SourcePolicy {
     bans: BanView,
     /// Version of the ban list at the last call of [`compare`](Self::compare).
     compared: Option<u64>,
-    /// The lists of sources for the kernel.
-    lists: KernelLists,
 }
 
 impl SourcePolicy {
@@ -65,7 +60,6 @@ impl SourcePolicy {
             peers,
             bans: BanView::new(bans),
             compared: None,
-            lists: KernelLists::new(),
         }
     }
 
@@ -80,40 +74,6 @@ impl SourcePolicy {
         let watches = self.flood.iter().flatten().chain(&self.excess);
         let proofs = self.proofs.as_ref().map_or(0, Proofs::overflowed);
         watches.map(Watch::overflowed).sum::<u64>() + proofs
-    }
-
-    /// Writes into `banned` the [addresses](list_banned) whose INVITEs and REGISTERs the kernel may
-    /// drop. If the ban list has not changed and the last list is recent, `banned` stays the same.
-    pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
-        self.bans.bans();
-        if self.lists.must_list_banned(now, self.bans.version()) {
-            self.compare(now);
-            list_banned(self.bans.bans().each(now), banned);
-        }
-    }
-
-    /// Writes into `spared` the [networks](KernelLists::spared) whose INVITEs and REGISTERs the
-    /// kernel must not drop under overload.
-    pub(crate) fn spared(
-        &mut self,
-        now: Timestamp,
-        snapshot: &Snapshot,
-        spared: &mut Vec<Network>,
-    ) {
-        self.lists.spared(now, &self.sources, &self.peers, snapshot, spared);
-    }
-
-    /// Writes into `shedding` the [heavy sources](KernelLists::heavy) that the gate has found, and
-    /// publishes them in `counters`.
-    pub(crate) fn heavy(
-        &mut self,
-        now: Timestamp,
-        gate: &mut Gate,
-        ladder: &Ladder,
-        shedding: &mut Shedding,
-        counters: &Counters,
-    ) {
-        self.lists.heavy(now, gate, ladder, shedding, counters);
     }
 
     /// Tells the other shards which banned sources have proved to this shard that they receive
@@ -318,41 +278,4 @@ fn weight_of(weights: &[SourceWeight], address: IpAddr) -> u32 {
 
 fn find_weight(weights: &[SourceWeight], address: IpAddr) -> Option<u32> {
     weights.iter().find(|weight| weight.from.contains(&address)).map(|weight| weight.weight)
-}
-
-#[cfg(test)]
-mod tests {
-    use tidegate_world::{Purpose, Seed};
-
-    use super::*;
-    use crate::testing::at_ms as at;
-
-    fn ban(number: u8, until_ms: u64) -> Ban {
-        let source = source_of([192, 0, 2, number].into());
-        let (until, cause) = (at(until_ms), BanCause::Rate);
-        Ban { source, until, cause, rate: 500, is_proven: false }
-    }
-
-    /// The load is read every 2 ms, and searching a list of a thousand bans each time would take
-    /// too long.
-    #[test]
-    fn the_bans_are_searched_only_after_a_change_or_100_ms() {
-        let bans = BanList::new(4);
-        let mut stream = Seed(1).stream(Purpose::Floods, 0);
-        let mut policy =
-            SourcePolicy::new(Sources::default(), Vec::new(), false, 4, bans.clone(), &mut stream);
-        // Returns the number of listed addresses, or `None` if the list was not made again.
-        let mut list = |ms: u64| -> Option<usize> {
-            let old = vec![IpAddr::from([203, 0, 113, 1])];
-            let mut banned = old.clone();
-            policy.banned(at(ms), &mut banned);
-            (banned != old).then_some(banned.len())
-        };
-        assert!(bans.ban(at(0), ban(1, 150)));
-        assert_eq!([0, 2, 99].map(&mut list), [Some(1), None, None]);
-        assert!(bans.ban(at(99), ban(2, 10_000)));
-        assert_eq!([100, 102, 199, 200].map(&mut list), [Some(2), None, None, Some(1)]);
-        assert!(bans.lift(at(200), 1, [ban(2, 0).source]));
-        assert_eq!(list(201), Some(0));
-    }
 }

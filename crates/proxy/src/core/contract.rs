@@ -116,9 +116,10 @@ impl Core for Proxy {
         counters.in_force.publish(ingress.gate());
         if let Some(kernel_shed) = kernel_shed {
             kernel_shed.on_load(now, &load, ingress.gate(), counters);
-            ingress.source_policy.spared(now, &self.snapshot, &mut shedding.spared);
+            let policy = &ingress.source_policy;
+            self.kernel_lists.list_spared(now, policy, &self.snapshot, &mut shedding.spared);
         }
-        ingress.source_policy.banned(now, &mut shedding.banned);
+        self.kernel_lists.list_banned(now, &mut ingress.source_policy, &mut shedding.banned);
         self.apply_ladder(now);
     }
 
@@ -194,11 +195,10 @@ impl Proxy {
     /// Applies and publishes the way of shedding that the ladder has chosen: a 503, a padded 503 or
     /// a drop by the kernel.
     fn apply_ladder(&mut self, now: Timestamp) {
-        let Self { ingress, kernel_shed: Some(kernel_shed), shedding, counters, .. } = self else {
-            return;
-        };
+        let Self { ingress, kernel_shed, kernel_lists, shedding, counters, .. } = self;
+        let Some(kernel_shed) = kernel_shed else { return };
         kernel_shed.fill(shedding);
-        ingress.heavy(now, kernel_shed.ladder(), shedding, counters);
+        kernel_lists.list_heavy(now, ingress.gate_mut(), kernel_shed.ladder(), shedding, counters);
         kernel_shed.set_targeted(!shedding.heavy.is_empty());
         ingress.set_pads(kernel_shed.ladder().pads());
         counters.overload.publish_ladder(kernel_shed.ladder());

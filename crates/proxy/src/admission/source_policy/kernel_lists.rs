@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use tidegate_control::{Ban, Gate, HeavySource, Ladder};
 use tidegate_world::{Network, Shedding, Timestamp};
 
+use super::SourcePolicy;
 use crate::network::{canonical, network_of};
 use crate::observe::counters::Counters;
 use crate::settings::sources::Sources;
@@ -32,7 +33,7 @@ const HEAVY_EVERY: Duration = Duration::from_millis(100);
 const HEAVY_AFTER: Duration = Duration::from_millis(10);
 
 /// The state of the lists of sources for the kernel.
-pub(super) struct KernelLists {
+pub(crate) struct KernelLists {
     /// Version of the ban list from which the list of addresses for the kernel was last made.
     listed: Option<u64>,
     /// Time from which the kernel's list of banned addresses is updated even if the ban list is
@@ -48,7 +49,7 @@ pub(super) struct KernelLists {
 }
 
 impl KernelLists {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             listed: None,
             banned_due: Timestamp::ZERO,
@@ -58,9 +59,25 @@ impl KernelLists {
         }
     }
 
+    /// Writes into `banned` the [addresses](write_banned) whose INVITEs and REGISTERs the kernel
+    /// may drop. If the ban list has not changed and the last list is recent, `banned` stays the
+    /// same.
+    pub(crate) fn list_banned(
+        &mut self,
+        now: Timestamp,
+        policy: &mut SourcePolicy,
+        banned: &mut Vec<IpAddr>,
+    ) {
+        policy.bans.bans();
+        if self.must_list_banned(now, policy.bans.version()) {
+            policy.compare(now);
+            write_banned(policy.bans.bans().each(now), banned);
+        }
+    }
+
     /// Returns whether the list of banned addresses has to be made now, from the ban list with this
     /// version. It is made if the ban list has changed, or if the last list is old.
-    pub(super) fn must_list_banned(&mut self, now: Timestamp, version: u64) -> bool {
+    fn must_list_banned(&mut self, now: Timestamp, version: u64) -> bool {
         if self.listed.replace(version) == Some(version) && now < self.banned_due {
             return false;
         }
@@ -71,17 +88,16 @@ impl KernelLists {
     /// Writes into `spared` the networks whose INVITEs and REGISTERs the kernel must not drop under
     /// overload. These are, in this order, networks that may claim priority, networks of back ends,
     /// networks that are never banned, networks with a weight, and networks that get overload
-    /// feedback (`peers`). If there are too many, the first ones are listed. If the last list is
-    /// recent, `spared` stays the same.
+    /// feedback. If there are too many, the first ones are listed. If the last list is recent,
+    /// `spared` stays the same.
     ///
     /// The address of a back end is not listed if it is an address of this machine, because other
     /// programs may send from there. Trusted networks are not listed: trust only decides about
     /// targets, and a trusted trunk may send most of the load.
-    pub(super) fn spared(
+    pub(crate) fn list_spared(
         &mut self,
         now: Timestamp,
-        sources: &Sources,
-        peers: &[IpNet],
+        policy: &SourcePolicy,
         snapshot: &Snapshot,
         spared: &mut Vec<Network>,
     ) {
@@ -89,7 +105,8 @@ impl KernelLists {
             return;
         }
         self.spared_due = now + SPARED_EVERY;
-        let Sources { priority, weights, never_ban, .. } = sources;
+        let SourcePolicy { sources: Sources { priority, weights, never_ban, .. }, peers, .. } =
+            policy;
         let Snapshot { addresses, pools, .. } = snapshot;
         let backends = pools.iter().flat_map(|pool| pool.pool.backends());
         let backends = backends.filter_map(|backend| Some(canonical(backend.address()?).ip()));
@@ -115,7 +132,7 @@ impl KernelLists {
     /// this list the ladder would never begin to drop such calls. If the last lists are recent,
     /// they stay the same. Publishes new lists in `counters`. The gate counts messages by source
     /// only while `ladder` is alert: messages are dropped, or probably will be soon.
-    pub(super) fn heavy(
+    pub(crate) fn list_heavy(
         &mut self,
         now: Timestamp,
         gate: &mut Gate,
@@ -158,7 +175,7 @@ impl KernelLists {
 /// drop, in ascending order. If there are more than a driver can take (addresses can be forged),
 /// lists those with the highest rates. Sources that have shown that they receive messages are not
 /// listed, because they may send an INVITE in an existing call.
-pub(super) fn list_banned<'a>(bans: impl Iterator<Item = &'a Ban>, banned: &mut Vec<IpAddr>) {
+fn write_banned<'a>(bans: impl Iterator<Item = &'a Ban>, banned: &mut Vec<IpAddr>) {
     let is_listed = |ban: &&Ban| !ban.is_proven && network_of(ban.source).addr().is_ipv4();
     let mut bans: Vec<&Ban> = bans.filter(is_listed).collect();
     if bans.len() > Shedding::BANNED_MAX {
@@ -203,8 +220,12 @@ fn network(net: IpNet) -> Network {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_control::{BanCause, BanList};
+    use tidegate_world::{Purpose, Seed};
+
     use super::*;
     use crate::network::source_of;
+    use crate::testing::at_ms as at;
 
     /// If the order changed, two floods of about the same rate would change the kernel's program
     /// every 100 ms.
@@ -238,5 +259,35 @@ mod tests {
         ] {
             assert_eq!(set(floods), addresses(expected), "{floods:?}");
         }
+    }
+
+    fn ban(number: u8, until_ms: u64) -> Ban {
+        let source = source_of([192, 0, 2, number].into());
+        let (until, cause) = (at(until_ms), BanCause::Rate);
+        Ban { source, until, cause, rate: 500, is_proven: false }
+    }
+
+    /// The load is read every 2 ms, and searching a list of a thousand bans each time would take
+    /// too long.
+    #[test]
+    fn the_bans_are_searched_only_after_a_change_or_100_ms() {
+        let bans = BanList::new(4);
+        let mut stream = Seed(1).stream(Purpose::Floods, 0);
+        let mut policy =
+            SourcePolicy::new(Sources::default(), Vec::new(), false, 4, bans.clone(), &mut stream);
+        let mut lists = KernelLists::new();
+        // Returns the number of listed addresses, or `None` if the list was not made again.
+        let mut list = |ms: u64| -> Option<usize> {
+            let old = vec![IpAddr::from([203, 0, 113, 1])];
+            let mut banned = old.clone();
+            lists.list_banned(at(ms), &mut policy, &mut banned);
+            (banned != old).then_some(banned.len())
+        };
+        assert!(bans.ban(at(0), ban(1, 150)));
+        assert_eq!([0, 2, 99].map(&mut list), [Some(1), None, None]);
+        assert!(bans.ban(at(99), ban(2, 10_000)));
+        assert_eq!([100, 102, 199, 200].map(&mut list), [Some(2), None, None, Some(1)]);
+        assert!(bans.lift(at(200), 1, [ban(2, 0).source]));
+        assert_eq!(list(201), Some(0));
     }
 }
