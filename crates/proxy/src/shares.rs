@@ -19,9 +19,9 @@ const BUCKETS: usize = 1 << 14;
 
 /// The index of the bucket in which a source is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bucket(u16);
+pub(crate) struct SourceBucket(u16);
 
-impl Bucket {
+impl SourceBucket {
     /// Returns the bucket of the source at `address`.
     pub(crate) fn of(key: &TableKey, address: IpAddr) -> Self {
         Self((hash_of(key, address) % BUCKETS as u64) as u16)
@@ -95,13 +95,13 @@ pub(crate) struct Shares {
 impl Shares {
     /// Returns whether a source has used up its share: it holds entries, and at least as many
     /// entries or bytes as are `free`.
-    pub(crate) fn is_exhausted(&self, bucket: Bucket, free: Amount) -> bool {
+    pub(crate) fn is_exhausted(&self, bucket: SourceBucket, free: Amount) -> bool {
         let held = self.held.get(usize::from(bucket.0)).copied().unwrap_or_default();
         held.exhausts(free)
     }
 
     /// Counts one more entry of a source, without bytes yet.
-    pub(crate) fn add_entry(&mut self, bucket: Bucket) {
+    pub(crate) fn add_entry(&mut self, bucket: SourceBucket) {
         if self.held.is_empty() {
             self.held.resize(BUCKETS, Amount::default());
         }
@@ -109,13 +109,13 @@ impl Shares {
     }
 
     /// Records that the size of a counted entry has changed from `before` to `after` bytes.
-    pub(crate) fn resize_entry(&mut self, bucket: Bucket, before: usize, after: usize) {
+    pub(crate) fn resize_entry(&mut self, bucket: SourceBucket, before: usize, after: usize) {
         let held = &mut self.held[usize::from(bucket.0)];
         held.bytes = held.bytes + after - before;
     }
 
     /// Removes a counted entry of this many bytes.
-    pub(crate) fn remove_entry(&mut self, bucket: Bucket, bytes: usize) {
+    pub(crate) fn remove_entry(&mut self, bucket: SourceBucket, bytes: usize) {
         self.held[usize::from(bucket.0)].remove(bytes);
     }
 }
@@ -124,8 +124,8 @@ impl Shares {
 mod tests {
     use super::*;
 
-    fn bucket(address: &str) -> Bucket {
-        Bucket::of(&TableKey::derive(&[1; 32], "source"), address.parse().unwrap())
+    fn bucket(address: &str) -> SourceBucket {
+        SourceBucket::of(&TableKey::derive(&[1; 32], "source"), address.parse().unwrap())
     }
 
     /// Returns the number of entries that each of `sources` sources gets in a table of `max`

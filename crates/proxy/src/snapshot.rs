@@ -24,7 +24,7 @@ use crate::pushback::next_hops::{Admission, NextHops, Obedience};
 use crate::pushback::wire::OverloadOffer;
 use crate::rejection::Rejection;
 use crate::settings::{BackendRef, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings};
-use crate::shares::Bucket;
+use crate::shares::SourceBucket;
 use crate::target::Target;
 use crate::transport::addresses::{Addresses, Origin, Own};
 
@@ -313,10 +313,10 @@ impl Snapshot {
     /// Returns the bucket in which the source of a message on `flow` is counted against its share
     /// of a table. Returns `None` for back ends and trusted sources. They act for many users, so no
     /// share applies to them.
-    pub(crate) fn share_of(&self, flow: &Flow) -> Option<Bucket> {
+    pub(crate) fn share_of(&self, flow: &Flow) -> Option<SourceBucket> {
         match self.addresses.origin(flow) {
             Origin::Backend(_) | Origin::Trusted => None,
-            Origin::Stranger => Some(Bucket::of(&self.keys.source, flow.remote.ip())),
+            Origin::Stranger => Some(SourceBucket::of(&self.keys.source, flow.remote.ip())),
         }
     }
 }

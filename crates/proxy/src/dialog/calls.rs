@@ -28,7 +28,7 @@ use tidegate_world::{Hashed, SlotRef, SlotTable, Timers, Timestamp};
 
 use crate::rejection::UnsentReason;
 use crate::settings::BackendRef;
-use crate::shares::{Amount, Bucket, Shares, is_scarce};
+use crate::shares::{Amount, Shares, SourceBucket, is_scarce};
 use crate::transport::budget::Budget;
 pub(crate) use call::{Call, Phase};
 pub(crate) use dialogs::ORDER;
@@ -277,14 +277,14 @@ impl Calls {
     }
 
     /// Returns whether the sources in a bucket have used up their [share](Shares) of the table.
-    pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
+    pub(crate) fn is_exhausted(&self, bucket: SourceBucket) -> bool {
         let entries = self.calls_max - self.active();
         self.shares.is_exhausted(bucket, Amount { entries, bytes: usize::MAX })
     }
 
     /// Records the caller, and the share of the table in which the call counts until it is
     /// finished. Both come from the source of the request that begins the call.
-    pub(crate) fn set_source(&mut self, call: CallRef, caller: u64, share: Option<Bucket>) {
+    pub(crate) fn set_source(&mut self, call: CallRef, caller: u64, share: Option<SourceBucket>) {
         let Some(Entry { call: entry, links }) = self.entries.get_mut(call.into()) else { return };
         entry.caller = caller;
         let before = std::mem::replace(&mut entry.share, share);

@@ -14,7 +14,7 @@ use crate::message::transaction_branch::TargetTag;
 use crate::pushback::wire::OverloadOffer;
 use crate::rewrite::Edits;
 use crate::settings::BackendRef;
-use crate::shares::Bucket;
+use crate::shares::SourceBucket;
 use crate::target::Target;
 use crate::transaction::best::Best;
 use crate::transaction::reason::Reason;
@@ -50,7 +50,7 @@ pub(crate) struct Context {
     pub(crate) live: Option<Box<Live>>,
     /// The bucket in which the context counts against the source's share of the table, or `None` if
     /// shares did not apply when the context was made.
-    pub(crate) share: Option<Bucket>,
+    pub(crate) share: Option<SourceBucket>,
     /// The amounts that this context adds to the counts of the transaction table.
     pub(crate) counted: Counted,
 }

@@ -14,7 +14,7 @@ use crate::rejection::reply_reason::ReplyReason;
 use crate::routing::fork::{breadth, fork_groups};
 use crate::routing::loops::loop_hash;
 use crate::routing::next_hop::NextHop;
-use crate::shares::Bucket;
+use crate::shares::SourceBucket;
 use crate::step::Step;
 use crate::transaction::Transactions;
 use crate::transaction::branches::{start, start_group};
@@ -117,7 +117,7 @@ fn context_of(
     received: &Received,
     request: &Request<'_>,
     hop: &NextHop,
-    share: Option<Bucket>,
+    share: Option<SourceBucket>,
 ) -> Box<Context> {
     let target = way_back(&request.essentials.via, &received.flow);
     let is_invite = request.method == Method::Invite;

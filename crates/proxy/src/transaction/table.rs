@@ -3,7 +3,7 @@
 use tidegate_transaction::{Full, Handle, Key, Table, Timing};
 use tidegate_world::Timestamp;
 
-use crate::shares::{Amount, Bucket, Shares, for_new_work, is_scarce};
+use crate::shares::{Amount, Shares, SourceBucket, for_new_work, is_scarce};
 use crate::transaction::context::{Context, Counted, Pending};
 
 /// A bounded table of the response contexts of a shard.
@@ -81,7 +81,7 @@ impl Transactions {
     }
 
     /// Returns whether a source has used up its share of the room for new work.
-    pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
+    pub(crate) fn is_exhausted(&self, bucket: SourceBucket) -> bool {
         self.shares.is_exhausted(bucket, self.free_for_new())
     }
 
@@ -119,7 +119,7 @@ impl Transactions {
         &mut self,
         now: Timestamp,
         key: Key,
-        share: Option<Bucket>,
+        share: Option<SourceBucket>,
     ) -> Result<Handle, Full> {
         if self.is_full() {
             return Err(Full);
@@ -230,7 +230,7 @@ impl Transactions {
     }
 
     /// Removes a context whose request was not forwarded.
-    pub(crate) fn discard(&mut self, handle: Handle, share: Option<Bucket>) {
+    pub(crate) fn discard(&mut self, handle: Handle, share: Option<SourceBucket>) {
         if let Some(bucket) = share {
             self.shares.remove_entry(bucket, 0);
         }

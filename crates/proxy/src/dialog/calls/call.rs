@@ -17,7 +17,7 @@ use super::rate::{Price, Rate};
 use super::transaction::{Open, TRANSACTION_MAX, Transaction};
 use crate::rejection::UnsentReason;
 use crate::settings::BackendRef;
-use crate::shares::Bucket;
+use crate::shares::SourceBucket;
 use crate::transport::budget::Budget;
 
 /// Maximum time that a ringing call is kept without any message. A transaction-stateful proxy
@@ -96,7 +96,7 @@ pub(crate) struct Call {
     /// Bytes received and sent back in the call, if it is served without transactions.
     pub(crate) budget: Budget,
     /// The source in whose share of the table the call counts, or `None` if it counts in no share.
-    pub(super) share: Option<Bucket>,
+    pub(super) share: Option<SourceBucket>,
     /// Time at which the entry was created, in whole seconds.
     pub(super) began_s: u32,
     /// Time at which the entry is removed, unless a further message extends its lifetime.
