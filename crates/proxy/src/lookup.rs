@@ -22,7 +22,7 @@ use tidegate_world::{
 };
 
 pub use contacts::CONTACTS_MAX;
-pub(crate) use contacts::{Unknown, reach};
+pub(crate) use contacts::{NoTargets, reach};
 
 use crate::resolution::Ticket;
 

@@ -16,7 +16,7 @@ use crate::target::Target;
 pub const CONTACTS_MAX: usize = 8;
 
 /// The reason why [`reach`] cannot return the targets of a request.
-pub(crate) enum Unknown {
+pub(crate) enum NoTargets {
     /// The request has to wait for the answer to the query of this ticket. If it cannot wait, it
     /// gets this rejection.
     Pending(Ticket, Rejection),
@@ -37,17 +37,17 @@ pub(crate) fn reach(
     requester: LookupRequester,
     identity: u64,
     may_be: impl Fn(&resolution::Target) -> bool,
-) -> Result<(Vec<Target>, Contacts), Unknown> {
+) -> Result<(Vec<Target>, Contacts), NoTargets> {
     let value = match lookups.find(now, LookupKind::User, aor, requester) {
         LookupOutcome::Found(value) => value,
         LookupOutcome::Pending(ticket) => {
-            return Err(Unknown::Pending(ticket, Rejection::LOOKUP_FAILED));
+            return Err(NoTargets::Pending(ticket, Rejection::LOOKUP_FAILED));
         }
         // RFC 3261 §16.5: "If the Request-URI indicates a resource at this proxy that does not
         // exist, the proxy MUST return a 404 (Not Found) response."
-        LookupOutcome::NotFound => return Err(Unknown::Rejected(Rejection::NO_USER)),
-        LookupOutcome::Failed => return Err(Unknown::Rejected(Rejection::LOOKUP_FAILED)),
-        LookupOutcome::Rejected => return Err(Unknown::Rejected(Rejection::PARKED_FULL)),
+        LookupOutcome::NotFound => return Err(NoTargets::Rejected(Rejection::NO_USER)),
+        LookupOutcome::Failed => return Err(NoTargets::Rejected(Rejection::LOOKUP_FAILED)),
+        LookupOutcome::Rejected => return Err(NoTargets::Rejected(Rejection::PARKED_FULL)),
     };
     let (mut targets, mut contacts) = (Vec::new(), Contacts::default());
     let (mut waits, mut is_unresolved) = (None, false);
@@ -69,13 +69,13 @@ pub(crate) fn reach(
         }
     }
     match waits {
-        Some(ticket) => Err(Unknown::Pending(ticket, Rejection::UNRESOLVED)),
+        Some(ticket) => Err(NoTargets::Pending(ticket, Rejection::UNRESOLVED)),
         None if !targets.is_empty() => Ok((targets, contacts)),
-        None if is_unresolved => Err(Unknown::Rejected(Rejection::UNRESOLVED)),
+        None if is_unresolved => Err(NoTargets::Rejected(Rejection::UNRESOLVED)),
         // RFC 3261 §16.5: "If the target set remains empty after applying all of the above, the
         // proxy MUST return an error response, which SHOULD be the 480 (Temporarily Unavailable)
         // response."
-        None => Err(Unknown::Rejected(Rejection::NO_CONTACT)),
+        None => Err(NoTargets::Rejected(Rejection::NO_CONTACT)),
     }
 }
 

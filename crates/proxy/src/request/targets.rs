@@ -4,7 +4,7 @@ use tidegate_world::Received;
 
 use super::Stages;
 use crate::admission::decision::Admitted;
-use crate::lookup::{LookupRequester, Unknown, reach};
+use crate::lookup::{LookupRequester, NoTargets, reach};
 use crate::message::request::Request;
 use crate::parked::RequestSource;
 use crate::rejection::{Halt, Rejection};
@@ -31,14 +31,14 @@ pub(super) fn plan_resolved(
     let source = RequestSource::of(snapshot, &received.flow);
     let may_wait = stages.parked.has_room(source);
     let requester = LookupRequester { is_stranger: source.is_stranger, may_wait };
-    if let Err(unknown) = find_targets(step, stages, received, request, &need, requester) {
-        return Err(match unknown {
-            Unknown::Pending(_, late) if admitted.is_overdue => late.into(),
-            Unknown::Pending(ticket, _) if stages.parked.may_wait(source, ticket) => {
+    if let Err(why) = find_targets(step, stages, received, request, &need, requester) {
+        return Err(match why {
+            NoTargets::Pending(_, late) if admitted.is_overdue => late.into(),
+            NoTargets::Pending(ticket, _) if stages.parked.may_wait(source, ticket) => {
                 Halt::Park(ticket)
             }
-            Unknown::Pending(..) => Rejection::PARKED_FULL.into(),
-            Unknown::Rejected(rejection) => rejection.into(),
+            NoTargets::Pending(..) => Rejection::PARKED_FULL.into(),
+            NoTargets::Rejected(rejection) => rejection.into(),
         });
     }
     match plan(now, snapshot, step.routing, received, request)? {
@@ -55,7 +55,7 @@ fn find_targets(
     request: &mut Request<'_>,
     need: &Need<'_>,
     requester: LookupRequester,
-) -> Result<(), Unknown> {
+) -> Result<(), NoTargets> {
     let Step { now, snapshot, .. } = *step;
     let Stages { resolution, lookups, .. } = stages;
     let addresses = &snapshot.addresses;
@@ -72,9 +72,9 @@ fn find_targets(
                 request.targets = targets.into_iter().map(Target::from).collect();
                 Ok(())
             }
-            Located::Pending(ticket) => Err(Unknown::Pending(ticket, Rejection::UNRESOLVED)),
-            Located::NotFound => Err(Unknown::Rejected(Rejection::NO_HOST)),
-            Located::Unavailable => Err(Unknown::Rejected(Rejection::UNRESOLVED)),
+            Located::Pending(ticket) => Err(NoTargets::Pending(ticket, Rejection::UNRESOLVED)),
+            Located::NotFound => Err(NoTargets::Rejected(Rejection::NO_HOST)),
+            Located::Unavailable => Err(NoTargets::Rejected(Rejection::UNRESOLVED)),
         },
         Need::User(aor) => {
             // A contact that leads back here is unusable. The user may have another one.
