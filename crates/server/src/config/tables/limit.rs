@@ -8,7 +8,7 @@ use crate::config::shape::{Choice, Real, millis};
 
 /// The signs of overload from which limits are learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Learn {
+pub(crate) enum LearningSigns {
     /// None: no limit is learned.
     Off,
     /// Rejections by the back end.
@@ -22,14 +22,14 @@ pub(crate) enum Learn {
 /// The values of `[pool.limit]`.
 pub struct Limit {
     /// The signs of overload from which limits are learned.
-    pub learn: Spanned<Learn>,
+    pub learn: Spanned<LearningSigns>,
     /// The parameters for learning a rate.
     pub rate: RateLearning,
     /// The parameters for learning a window.
     pub window: WindowLearning,
 }
 
-impl Learn {
+impl LearningSigns {
     fn learns_rate(self) -> bool {
         matches!(self, Self::Rejections | Self::Both)
     }
@@ -53,10 +53,10 @@ impl Limit {
 impl From<&Learning> for Limit {
     fn from(learning: &Learning) -> Self {
         let learn = match learning {
-            Learning { rate: None, window: None } => Learn::Off,
-            Learning { window: None, .. } => Learn::Rejections,
-            Learning { rate: None, .. } => Learn::Delay,
-            Learning { .. } => Learn::Both,
+            Learning { rate: None, window: None } => LearningSigns::Off,
+            Learning { window: None, .. } => LearningSigns::Rejections,
+            Learning { rate: None, .. } => LearningSigns::Delay,
+            Learning { .. } => LearningSigns::Both,
         };
         Self {
             learn: Spanned::new(0..0, learn),
@@ -119,10 +119,10 @@ keys! {
         |limit, learn| limit.learn = learn
     } = Choice {
         words: &[
-            ("off", Learn::Off),
-            ("rejections", Learn::Rejections),
-            ("delay", Learn::Delay),
-            ("both", Learn::Both),
+            ("off", LearningSigns::Off),
+            ("rejections", LearningSigns::Rejections),
+            ("delay", LearningSigns::Delay),
+            ("both", LearningSigns::Both),
         ],
         reserved: &[],
     }, Default("\"off\"");
