@@ -54,7 +54,7 @@ use crate::StartError;
 
 /// The path, size and configuration of a new recording.
 #[derive(Clone, Debug)]
-pub struct RecordTo {
+pub struct RecordingTarget {
     /// The path of the file.
     pub path: PathBuf,
     /// Total size of the slots in bytes, at least [`SIZE_MIN`]. The head of the file is not
@@ -64,7 +64,7 @@ pub struct RecordTo {
     pub configuration: String,
 }
 
-impl RecordTo {
+impl RecordingTarget {
     /// Checks that a process with this number of shards can be recorded, without changing a file.
     ///
     /// # Errors

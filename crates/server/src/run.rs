@@ -33,7 +33,7 @@ use crate::memory;
 use crate::metrics::{Metrics, collect};
 use crate::phase::{Life, Phase};
 use crate::predecessor;
-use crate::recording::{Head, Journal, RecordTo, Recorder};
+use crate::recording::{Head, Journal, Recorder, RecordingTarget};
 use crate::removed::RemovedBackends;
 use crate::runtime_control::{ControlError, RuntimeControl};
 use crate::signal::Signals;
@@ -84,7 +84,7 @@ pub fn run(
     config: &Config,
     tls: TlsFiles,
     state_dir: &Path,
-    record: Option<&RecordTo>,
+    record: Option<&RecordingTarget>,
     signals: &Signals,
     mut tell: impl FnMut(Event) -> bool,
 ) -> Result<Ending, RunError> {
@@ -348,7 +348,7 @@ fn unwritable(removed: &RemovedBackends, error: &std::io::Error) -> StartError {
 }
 
 fn begin_recording(
-    to: &RecordTo,
+    to: &RecordingTarget,
     keys: &Secret,
     listeners: &[SocketAddr],
     environment: Environment,

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use tidegate_server::config::Config;
 use tidegate_server::key;
-use tidegate_server::recording::{RecordTo, SIZE_MIN};
+use tidegate_server::recording::{RecordingTarget, SIZE_MIN};
 use tidegate_server::signal::Signals;
 use tidegate_server::{RunError, StartError, run};
 
@@ -33,7 +33,7 @@ fn rejected_with(
     fs::write(&file, text).unwrap();
     let (config, tls, _) = Config::load(&file).unwrap_or_else(|wrong| panic!("{wrong}"));
     let signals = Signals::catch().unwrap();
-    let record = record.map(|path| RecordTo {
+    let record = record.map(|path| RecordingTarget {
         path: path.to_owned(),
         size: SIZE_MIN,
         configuration: fs::read_to_string(&file).unwrap(),

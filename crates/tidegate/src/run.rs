@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use tidegate_server::config::{Config, TlsFiles};
 use tidegate_server::key;
-use tidegate_server::recording::{RecordTo, Recorded, SIZE_MIN};
+use tidegate_server::recording::{Recorded, RecordingTarget, SIZE_MIN};
 use tidegate_server::signal::Signals;
 use tidegate_server::{
     Ending, Event, Finish, RAISE_LIMITS, RunError, StartError, Started, run as serve,
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> ExitCode {
         log.say_last(&error);
         return ExitCode::from(WRONG_USE);
     }
-    let record = args.record.as_ref().map(|path| RecordTo {
+    let record = args.record.as_ref().map(|path| RecordingTarget {
         path: path.clone(),
         size: args.record_max << 20,
         // The configuration is valid, so it is UTF-8, and the conversion changes nothing.
@@ -132,7 +132,7 @@ fn end_with(parent: u32) -> Result<(), String> {
     }
 }
 
-fn tell_recorded(recorded: &Recorded, to: &RecordTo, log: &mut LogWriter) {
+fn tell_recorded(recorded: &Recorded, to: &RecordingTarget, log: &mut LogWriter) {
     let (Recorded { inputs, lost, error }, path) = (recorded, to.path.display());
     log.say_last(&format!("recorded {inputs} inputs in {path}"));
     if let Some(error) = error {
@@ -148,7 +148,7 @@ fn tell_recorded(recorded: &Recorded, to: &RecordTo, log: &mut LogWriter) {
 fn start(
     config: &Config,
     tls: TlsFiles,
-    record: Option<&RecordTo>,
+    record: Option<&RecordingTarget>,
     log: &mut LogWriter,
 ) -> Result<Ending, RunError> {
     let state_dir = key::state_dir(config.server.state_dir.as_deref())?;
