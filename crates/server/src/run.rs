@@ -21,7 +21,7 @@ use tidegate_world::{Seed, Timestamp, Transport};
 
 pub use self::ending::{Ending, Finish, RunError};
 use self::hangups::reload_at;
-use self::shard_thread::ShardThread;
+use self::shard_thread::{ShardThread, wait_until_started};
 use self::stopping::Stopping;
 use crate::admin::{Admin, Controls, Pages, Status};
 use crate::assembly::{Assembly, Environment};
@@ -196,7 +196,7 @@ pub fn run(
         ..Limits::default()
     };
     let (done, ended) = bounded(counters.len());
-    let (starting, started) = bounded(0);
+    let (starting, started) = bounded(counters.len());
     for (shard, handoffs) in (0..).zip(mesh) {
         let (datagrams, streams) = wiring::of_shard(&groups, shard);
         let thread = ShardThread {
@@ -223,10 +223,15 @@ pub fn run(
     }
     drop((done, starting));
 
-    // Waits until every shard takes commands or has failed. Nothing is ever sent on this channel:
-    // each shard drops its sender, and the receive call ends with the last sender. So a process
-    // that reports that it is ready takes the commands of operators.
-    let _ = started.recv();
+    // A process that reports that it is ready takes the commands of operators.
+    if let Err(what) = wait_until_started(counters.len(), &started, &ended) {
+        // The second request stops the other shards without draining. They have just started, and a
+        // service manager starts this process again only after its end.
+        stop.request();
+        stop.request();
+        ended.iter().for_each(drop);
+        return Err(failed("shards", std::io::Error::other(what)).into());
+    }
     life.advance(Phase::Admitting);
     let hangups = signals.reloads().clone();
     let reloads = reload_at(hangups, Arc::clone(&runtime_control), audit_log.clone())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 use tidegate_io::{
     Clock, CommandSender, Drive, Handoffs, Limits, Listener, Resolver, Shard, Stop, Stores,
     StreamLimits, StreamListener, Summary, TlsPeers,
@@ -27,8 +27,7 @@ pub(super) struct ShardThread {
     pub(super) resolver: Option<Resolver>,
     pub(super) stores: Stores,
     pub(super) journal: Option<Journal>,
-    /// A sender that the thread drops when the shard begins to take commands, as a sign for the
-    /// main thread that the shard has started.
+    /// A sender with which the thread reports that the shard takes commands. It must not block.
     pub(super) starting: Sender<()>,
 }
 
@@ -57,10 +56,74 @@ impl ShardThread {
         if let Some(resolver) = &resolver {
             drive = drive.with_resolver(resolver);
         }
+        // The receiver is dropped only at the end of the process.
+        let _ = self.starting.send(());
         drop(self.starting);
         match journal {
             None => drive.run(&mut core),
             Some(journal) => drive.run(&mut tidegate_world::Recorder::new(core, journal)),
         }
+    }
+}
+
+/// Waits until each of the `shards` shards takes commands. `started` and `ended` receive the reports
+/// of their threads.
+///
+/// # Errors
+/// Returns the error of a shard that has failed before it took commands.
+pub(super) fn wait_until_started(
+    shards: usize,
+    started: &Receiver<()>,
+    ended: &Receiver<Result<Summary, String>>,
+) -> Result<(), String> {
+    // A thread drops its sender when its shard has started or has failed. So the count ends when no
+    // shard is starting any more.
+    if started.iter().count() == shards {
+        return Ok(());
+    }
+    // The thread of a shard that has failed sends the error after it has dropped this sender.
+    Err(ended.iter().find_map(Result::err).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::bounded;
+    use tidegate_io::{Listen, open};
+
+    use super::*;
+    use crate::testing::{SMALL, assemble, load};
+
+    /// A regression: a process reported that it was ready although a shard had not started.
+    #[test]
+    fn a_shard_that_fails_before_it_takes_commands_has_not_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = load(dir.path(), &SMALL.replace("127.0.0.1:0", "127.0.0.1:5060"));
+        let assembly = assemble(&config);
+        let group = open(&Listen::new("127.0.0.1:0".parse().unwrap())).unwrap();
+        let (done, ended) = bounded(2);
+        let (starting, started) = bounded(2);
+        let other = starting.clone();
+        let thread = ShardThread {
+            part: assembly.part(0),
+            clock: Clock::start(),
+            limits: Limits::default(),
+            // A shard has at most 16 listeners.
+            listeners: (0..17).map(|_| group.listener(0)).collect(),
+            stream_listeners: Vec::new(),
+            stream_limits: StreamLimits::default(),
+            tls_peers: Arc::new(|_| None),
+            handoffs: Handoffs::mesh(1, 1).unwrap().remove(0),
+            stop: Stop::new(),
+            commands: CommandSender::to(1),
+            resolver: None,
+            stores: Stores::default(),
+            journal: None,
+            starting,
+        };
+        thread.run(&done);
+        other.send(()).unwrap();
+        drop(other);
+        let error = wait_until_started(2, &started, &ended).unwrap_err();
+        assert!(error.contains("at most 16"), "{error}");
     }
 }
