@@ -186,8 +186,6 @@ pub fn run(
     let _watch = keeper.watch().map_err(|error| failed("keys", error))?;
     let mesh = Handoffs::mesh(config.server.shards, HANDOFFS_MAX)
         .map_err(|error| failed("shards", error))?;
-    // Stores the seed only now, because a process that does not start has forwarded no INVITE.
-    predecessor::store(state_dir, seed);
     let limits = Limits {
         coalesce: config.server.coalesce,
         drain: config.server.drain,
@@ -232,10 +230,13 @@ pub fn run(
         ended.iter().for_each(drop);
         return Err(failed("shards", std::io::Error::other(what)).into());
     }
-    life.advance(Phase::Admitting);
     let hangups = signals.reloads().clone();
     let reloads = reload_at(hangups, Arc::clone(&runtime_control), audit_log.clone())
         .map_err(|error| failed("reloads", error))?;
+    // From here on, nothing prevents the start any more. A process that does not start is not the
+    // predecessor of the next one, because it has forwarded no INVITE for which a CANCEL may come.
+    predecessor::store(state_dir, seed);
+    life.advance(Phase::Admitting);
     let listeners = groups.iter().map(|group| (group.transport(), group.local())).collect();
     tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
     let warnings = wiring::buffer_warnings(config, &groups).into_iter();
