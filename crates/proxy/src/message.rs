@@ -1,6 +1,7 @@
 //! The parts of messages that the proxy reads and writes: requests, branches, tokens, replies.
 
 pub(crate) mod address_of_record;
+pub(crate) mod admitted;
 pub(crate) mod batching;
 pub(crate) mod branch;
 pub(crate) mod challenge;

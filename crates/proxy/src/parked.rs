@@ -24,6 +24,7 @@ use tidegate_sip::Method;
 use tidegate_transaction::Key;
 use tidegate_world::{Received, Timestamp};
 
+use crate::message::admitted::Admitted;
 use crate::message::class::Class;
 use crate::resolution::Ticket;
 use crate::stateless::recent::Recent;
@@ -42,17 +43,13 @@ const CANCELLED_FOR: Duration = Duration::from_secs(32);
 const CANCELLED_MAX: usize = 8192;
 
 /// A request that waits for an answer from the DNS or a store.
-pub(crate) struct Waiting {
+pub(crate) struct ParkedRequest {
     pub(crate) received: Box<Received>,
     pub(crate) class: Class,
-    /// Fingerprint that the request shares with its retransmissions, if it is new work.
-    pub(crate) fingerprint: Option<u64>,
-    pub(crate) has_priority: bool,
+    pub(crate) admitted: Admitted,
     /// Identity and method of the transaction of the request.
     pub(crate) key: Key,
     pub(crate) source: RequestSource,
-    /// True if the request has waited for the maximum time.
-    pub(crate) is_overdue: bool,
     until: Timestamp,
     /// Ticket of the query for which the request waits, once it is parked.
     ticket: Option<Ticket>,
@@ -63,7 +60,7 @@ type Number = u64;
 
 /// Parked requests of a shard.
 pub(crate) struct Parked {
-    waiting: BTreeMap<Number, Waiting>,
+    waiting: BTreeMap<Number, ParkedRequest>,
     by_ticket: BTreeMap<Ticket, Vec<Number>>,
     by_key: HashMap<Key, Number>,
     /// The times at which requests are overdue, the earliest first.
@@ -91,30 +88,18 @@ impl Default for Parked {
     }
 }
 
-impl Waiting {
+impl ParkedRequest {
     /// Creates a request to be parked. The maximum time for which it is parked counts from its
     /// arrival.
     pub(crate) fn new(
         received: Box<Received>,
         class: Class,
-        fingerprint: Option<u64>,
-        has_priority: bool,
+        admitted: Admitted,
         key: Key,
         source: RequestSource,
     ) -> Self {
         let until = received.arrived + PARKED_FOR;
-        let is_overdue = false;
-        Self {
-            received,
-            class,
-            fingerprint,
-            has_priority,
-            key,
-            source,
-            is_overdue,
-            until,
-            ticket: None,
-        }
+        Self { received, class, admitted, key, source, until, ticket: None }
     }
 }
 
@@ -137,20 +122,20 @@ impl Parked {
 
     /// Parks a request until the query of this ticket is answered. [`may_wait`](Self::may_wait)
     /// must have allowed it.
-    pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
+    pub(crate) fn park(&mut self, ticket: Ticket, request: ParkedRequest) {
         debug_assert!(
-            self.may_wait(waiting.source, ticket),
+            self.may_wait(request.source, ticket),
             "there is no place for it; ask `may_wait` first"
         );
         self.numbers += 1;
         // RFC 3261 §17.2.3: an ACK has the key of its INVITE, which may be parked too. The key must
         // find the INVITE, because a CANCEL cancels the INVITE, not the ACK.
-        if waiting.class != Class::Ack {
-            self.by_key.insert(waiting.key, self.numbers);
+        if request.class != Class::Ack {
+            self.by_key.insert(request.key, self.numbers);
         }
-        self.deadlines.insert((waiting.until, self.numbers));
-        self.places.take(waiting.source, ticket, waiting.received.bytes.capacity());
-        self.waiting.insert(self.numbers, Waiting { ticket: Some(ticket), ..waiting });
+        self.deadlines.insert((request.until, self.numbers));
+        self.places.take(request.source, ticket, request.received.bytes.capacity());
+        self.waiting.insert(self.numbers, ParkedRequest { ticket: Some(ticket), ..request });
         self.by_ticket.entry(ticket).or_default().push(self.numbers);
     }
 
@@ -170,7 +155,7 @@ impl Parked {
     ///
     /// The place of the INVITE is free at once. If the cancelled INVITE kept its place for late
     /// copies, two short messages, an INVITE and its CANCEL, could occupy a place for 32 s.
-    pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<Waiting> {
+    pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<ParkedRequest> {
         let number = *self.by_key.get(&key)?;
         let invite = self.remove(number)?;
         if let Some(ticket) = invite.ticket
@@ -191,16 +176,16 @@ impl Parked {
         key.method == Method::Invite && self.cancelled.get(now, key.identity).is_some()
     }
 
-    fn remove(&mut self, number: Number) -> Option<Waiting> {
-        let waiting = self.waiting.remove(&number)?;
-        if self.by_key.get(&waiting.key) == Some(&number) {
-            self.by_key.remove(&waiting.key);
+    fn remove(&mut self, number: Number) -> Option<ParkedRequest> {
+        let request = self.waiting.remove(&number)?;
+        if self.by_key.get(&request.key) == Some(&number) {
+            self.by_key.remove(&request.key);
         }
-        self.deadlines.remove(&(waiting.until, number));
-        if let Some(ticket) = waiting.ticket {
-            self.places.give_back(waiting.source, ticket, waiting.received.bytes.capacity());
+        self.deadlines.remove(&(request.until, number));
+        if let Some(ticket) = request.ticket {
+            self.places.give_back(request.source, ticket, request.received.bytes.capacity());
         }
-        Some(waiting)
+        Some(request)
     }
 
     /// Marks the requests that wait for this ticket as ready to continue.
@@ -210,10 +195,10 @@ impl Parked {
     }
 
     /// Removes and returns the next request that may continue.
-    pub(crate) fn next(&mut self) -> Option<Waiting> {
+    pub(crate) fn next(&mut self) -> Option<ParkedRequest> {
         while let Some(number) = self.resumed.pop_front() {
-            if let Some(waiting) = self.remove(number) {
-                return Some(waiting);
+            if let Some(request) = self.remove(number) {
+                return Some(request);
             }
         }
         None
@@ -225,8 +210,8 @@ impl Parked {
             && until <= now
         {
             self.deadlines.pop_first();
-            let Some(waiting) = self.waiting.get_mut(&number) else { continue };
-            waiting.is_overdue = true;
+            let Some(request) = self.waiting.get_mut(&number) else { continue };
+            request.admitted.is_overdue = true;
             self.resumed.push_back(number);
         }
         if self.waiting.is_empty() {
@@ -251,15 +236,16 @@ mod tests {
         RequestSource { network, is_stranger: false }
     }
 
-    fn waiting(s: u64, identity: u64) -> Waiting {
+    fn waiting(s: u64, identity: u64) -> ParkedRequest {
         let address = ([127, 0, 0, 1], 5060).into();
         let received = Received::new(at(s), Flow::udp(address, address), Pool::new().take());
         let key = Key::new(identity, Method::Invite);
-        Waiting::new(Box::new(received), Class::Invite, None, false, key, source(1))
+        let admitted = Admitted::default();
+        ParkedRequest::new(Box::new(received), Class::Invite, admitted, key, source(1))
     }
 
     fn identities(parked: &mut Parked) -> Vec<(Key, bool)> {
-        std::iter::from_fn(|| parked.next()).map(|w| (w.key, w.is_overdue)).collect()
+        std::iter::from_fn(|| parked.next()).map(|w| (w.key, w.admitted.is_overdue)).collect()
     }
 
     fn key(identity: u64) -> Key {
@@ -305,7 +291,7 @@ mod tests {
     #[test]
     fn an_ack_that_is_parked_beside_its_invite_is_not_what_a_cancel_ends() {
         for ack_first in [true, false] {
-            let ack = || Waiting { class: Class::Ack, ..waiting(0, 1) };
+            let ack = || ParkedRequest { class: Class::Ack, ..waiting(0, 1) };
             let mut parked = Parked::default();
             let both = if ack_first { [ack(), waiting(0, 1)] } else { [waiting(0, 1), ack()] };
             both.into_iter().for_each(|waiting| parked.park(Ticket::of(7), waiting));
@@ -319,7 +305,7 @@ mod tests {
         // If the parked ACK continues, its INVITE stays parked.
         let mut parked = Parked::default();
         parked.park(Ticket::of(7), waiting(0, 1));
-        parked.park(Ticket::of(8), Waiting { class: Class::Ack, ..waiting(0, 1) });
+        parked.park(Ticket::of(8), ParkedRequest { class: Class::Ack, ..waiting(0, 1) });
         parked.resume(Ticket::of(8));
         assert_eq!(parked.next().map(|waiting| waiting.class), Some(Class::Ack));
         assert!(parked.contains(key(1)));

@@ -10,9 +10,9 @@ use tidegate_world::{Flow, Received};
 
 use self::reject::{answer_options, reject, reply};
 use self::targets::plan_resolved;
-use crate::admission::decision::Admitted;
 use crate::dialog::Transaction;
 use crate::lookup::Lookups;
+use crate::message::admitted::Admitted;
 use crate::message::request::{Request, check_hop};
 use crate::message::way_back::check_way_back;
 use crate::parked::Parked;

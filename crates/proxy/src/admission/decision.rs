@@ -5,8 +5,8 @@ use tidegate_control::Reason;
 use tidegate_sip::Malformed;
 use tidegate_world::{Received, Transmit};
 
+use crate::message::admitted::Admitted;
 use crate::message::class::Class;
-use crate::message::request::RequestHashes;
 use crate::rejection::DropReason;
 
 /// The decision on a message. Packets in a decision are boxed, so that it is cheap to move.
@@ -25,24 +25,6 @@ pub(crate) enum Decision {
     /// The message is a STUN message, not a SIP message.
     Stun(Box<Received>),
     Malformed(Box<Received>, Malformed),
-}
-
-/// Facts that admission has found about a message that is to be served.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Admitted {
-    /// Keyed hash that the message shares with its retransmissions, or `None` if the message does
-    /// not request new work.
-    pub(crate) fingerprint: Option<u64>,
-    /// True if the message is a retransmission of a request that was already counted.
-    pub(crate) is_again: bool,
-    pub(crate) has_priority: bool,
-    /// True if the message claims to belong to a call or transaction, but the proxy found none when
-    /// the message arrived.
-    pub(crate) is_unverified: bool,
-    /// True if the message has waited for the DNS or a store for the maximum time.
-    pub(crate) is_overdue: bool,
-    /// Hashes of the branch and the Call-ID, if they were computed on arrival.
-    pub(crate) hashes: Option<RequestHashes>,
 }
 
 /// An indication of whether the message was read for this decision. Only then does the decision

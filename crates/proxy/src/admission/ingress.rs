@@ -29,6 +29,7 @@ use super::source_policy::SourcePolicy;
 use super::upstream::UpstreamPeers;
 use super::view::View;
 use super::waiting::{QueueClass, Waiting};
+use crate::message::admitted::Admitted;
 use crate::message::class::Class;
 use crate::observe::sampler::Trace;
 use crate::rejection::DropReason;

@@ -6,9 +6,9 @@ use tidegate_world::{
 };
 
 use super::{InService, Looks, Proxy};
-use crate::admission::decision::{Admitted, Decided, Decision, Read};
+use crate::admission::decision::{Decided, Decision, Read};
 use crate::failure::{Learning, on_failed};
-use crate::parked::Waiting;
+use crate::parked::ParkedRequest;
 use crate::response::unsent::reject_unsent;
 use crate::step::Step;
 use crate::transaction::fire_expired;
@@ -30,7 +30,7 @@ impl Core for Proxy {
         self.complete_service(now);
         self.tell_looks(now);
         let decided = match self.parked.next() {
-            Some(waiting) => Some(resumed(waiting)),
+            Some(request) => Some(resumed(request)),
             None => {
                 let answers = self.ingress.invites_wait().then(|| self.routing.calls.answers(now));
                 let (ingress, view) = self.view();
@@ -207,9 +207,45 @@ impl Proxy {
 
 /// Returns the decision to serve a parked request that may continue. The gate admitted the request
 /// before it was parked.
-fn resumed(waiting: Waiting) -> Decided {
-    let Waiting { received, class, fingerprint, has_priority, is_overdue, .. } = waiting;
-    let admitted = Admitted { fingerprint, has_priority, is_overdue, ..Admitted::default() };
+fn resumed(request: ParkedRequest) -> Decided {
+    let ParkedRequest { received, class, admitted, .. } = request;
     let decision = Decision::Serve(received, admitted);
     Decided { class: Some(class), read: Read::NotNow, decision }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_sip::Method;
+    use tidegate_transaction::Key;
+    use tidegate_world::{Flow, Pool};
+
+    use super::*;
+    use crate::message::admitted::Admitted;
+    use crate::message::class::Class;
+    use crate::message::request::RequestHashes;
+    use crate::parked::RequestSource;
+
+    /// A regression: after the answer of the DNS, a retransmission counted as a new request, and a
+    /// request without a known call counted for `ban_above_cps` a second time.
+    #[test]
+    fn a_parked_request_continues_as_it_was_admitted() {
+        let address = ([127, 0, 0, 1], 5060).into();
+        let flow = Flow::udp(address, address);
+        let received = Box::new(Received::new(Timestamp::ZERO, flow, Pool::new().take()));
+        let admitted = Admitted {
+            fingerprint: Some(1),
+            is_again: true,
+            has_priority: true,
+            is_unverified: true,
+            is_overdue: true,
+            hashes: Some(RequestHashes { identity: Some(2), call: 3 }),
+        };
+        let source = RequestSource { network: 1, is_stranger: false };
+        let key = Key::new(2, Method::Message);
+        let request = ParkedRequest::new(received, Class::Other, admitted, key, source);
+        let Decision::Serve(_, resumed) = resumed(request).decision else {
+            panic!("a parked request is served")
+        };
+        assert_eq!(format!("{resumed:?}"), format!("{admitted:?}"));
+    }
 }

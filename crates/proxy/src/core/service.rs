@@ -4,11 +4,12 @@ use tidegate_control::Reason;
 use tidegate_world::{HandoffInput, Received, Shedding, Timestamp, Transmit, Work};
 
 use super::Proxy;
-use crate::admission::decision::{Admitted, Decided, Decision, Read};
+use crate::admission::decision::{Decided, Decision, Read};
 use crate::admission::kernel_shed::is_droppable;
 use crate::admission::reject::RejectedRequest;
+use crate::message::admitted::Admitted;
 use crate::message::class::Class;
-use crate::parked::{RequestSource, Waiting};
+use crate::parked::{ParkedRequest, RequestSource};
 use crate::rejection::reply_reason::ReplyReason;
 use crate::request::{Served, Stages, serve_request};
 use crate::response::{Awaiting, serve_response};
@@ -95,7 +96,7 @@ impl Proxy {
         class: Class,
         admitted: Admitted,
     ) -> SourceEvidence {
-        let Admitted { fingerprint, is_again, has_priority, .. } = admitted;
+        let Admitted { fingerprint, is_again, .. } = admitted;
         let Self { snapshot, routing, peers, output, transactions, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
         let Self { resolution, lookups, parked, .. } = self;
@@ -151,8 +152,8 @@ impl Proxy {
                 self.in_service = None;
                 self.counters.parked_all.add(1);
                 let source = RequestSource::of(&self.snapshot, &received.flow);
-                let waiting = Waiting::new(received, class, fingerprint, has_priority, key, source);
-                self.parked.park(ticket, waiting);
+                let request = ParkedRequest::new(received, class, admitted, key, source);
+                self.parked.park(ticket, request);
             }
         }
         shown

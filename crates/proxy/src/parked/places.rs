@@ -22,7 +22,7 @@ const STRANGERS: Amount = Amount { entries: ALL.entries / 2, bytes: ALL.bytes / 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestSource {
     /// The IPv4 address of the source, or the /64 network of its IPv6 address.
-    pub(super) network: u128,
+    pub(crate) network: u128,
     /// True if the source is a stranger: neither a back end nor a trusted source.
     pub(crate) is_stranger: bool,
 }

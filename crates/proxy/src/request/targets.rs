@@ -3,8 +3,8 @@
 use tidegate_world::Received;
 
 use super::Stages;
-use crate::admission::decision::Admitted;
 use crate::lookup::{LookupRequester, NoTargets, reach};
+use crate::message::admitted::Admitted;
 use crate::message::request::Request;
 use crate::parked::RequestSource;
 use crate::rejection::{Halt, Rejection};
