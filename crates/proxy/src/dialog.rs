@@ -3,4 +3,4 @@
 mod calls;
 pub(crate) mod evidence;
 
-pub(crate) use calls::{Answer, Call, CallRef, Calls, Evidence, Price, Transaction};
+pub(crate) use calls::{Answer, Call, CallRef, Calls, Evidence, NoPlace, Price, Transaction};

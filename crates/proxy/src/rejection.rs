@@ -95,6 +95,11 @@ impl Rejection {
     /// The call table has no room for another call.
     pub(crate) const CALLS_FULL: Self =
         Self::Reply(503, ReplyReason::CallTable, "call table is full");
+    /// The call table has no place for another call with this Call-ID. A 503 would mean that this
+    /// whole server is overloaded, and its clients would send all their requests elsewhere (RFC
+    /// 3261 §21.5.4).
+    pub(crate) const SAME_CALL_ID: Self =
+        Self::Reply(500, ReplyReason::SameCallId, "too many calls have this Call-ID");
     /// The source has used up its share of the call table.
     pub(crate) const CALL_SHARE_USED: Self = Self::Reply(
         503,

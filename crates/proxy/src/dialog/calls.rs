@@ -89,9 +89,14 @@ impl Hashed for Entry {
     }
 }
 
-/// The error when the call table has no room for a call.
+/// The reason why the call table has no place for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) enum NoPlace {
+    /// The table is full of calls that are not over.
+    TableFull,
+    /// There are already [`SAME_MAX`] entries with the Call-ID of the call.
+    SameCallId,
+}
 
 /// The call table of a shard.
 pub(crate) struct Calls {
@@ -199,20 +204,16 @@ impl Calls {
     /// fingerprint.
     ///
     /// # Errors
-    /// Returns an error if the table is full of calls that are not over, or if there are already
-    /// [`SAME_MAX`] entries with this fingerprint.
+    /// Returns the errors of [`check_room`](Self::check_room).
     pub(crate) fn insert(
         &mut self,
         now: Timestamp,
         fingerprint: u128,
         backend_ref: BackendRef,
-    ) -> Result<CallRef, Full> {
-        let alike = self.entries.with_hash(fingerprint as u64);
-        if alike.filter(|entry| entry.call.has_fingerprint(fingerprint)).count() >= SAME_MAX {
-            return Err(Full);
-        }
-        if self.len() >= self.calls_max && !self.evict() {
-            return Err(Full);
+    ) -> Result<CallRef, NoPlace> {
+        self.check_room(fingerprint)?;
+        if self.len() >= self.calls_max {
+            self.evict();
         }
         let call = Call::new(now, fingerprint, backend_ref);
         let deadline = call.deadline;
@@ -307,9 +308,17 @@ impl Calls {
         }
     }
 
-    /// Returns whether the table has room for a new call, if necessary by evicting a finished call.
-    pub(crate) fn has_room(&self) -> bool {
-        self.len() < self.calls_max || self.expired.first().is_some()
+    /// Checks that the table has room for a new call with this fingerprint, if necessary by evicting
+    /// a finished call.
+    pub(crate) fn check_room(&self, fingerprint: u128) -> Result<(), NoPlace> {
+        let alike = self.entries.with_hash(fingerprint as u64);
+        if alike.filter(|entry| entry.call.has_fingerprint(fingerprint)).count() >= SAME_MAX {
+            return Err(NoPlace::SameCallId);
+        }
+        if self.len() >= self.calls_max && self.expired.first().is_none() {
+            return Err(NoPlace::TableFull);
+        }
+        Ok(())
     }
 
     /// Returns whether this transaction was seen before. It does not matter whether the transaction
@@ -532,13 +541,12 @@ impl Calls {
         self.entries.remove(call.into());
     }
 
-    /// Removes the call that finished longest ago. Returns `false` if no call has finished.
-    fn evict(&mut self) -> bool {
+    /// Removes the call that finished longest ago, if any call has finished.
+    fn evict(&mut self) {
         let oldest = self.expired.first().and_then(|slot| self.entries.at(slot));
-        let Some((oldest, _)) = oldest else { return false };
+        let Some((oldest, _)) = oldest else { return };
         self.remove(oldest.into());
         self.evicted += 1;
-        true
     }
 }
 

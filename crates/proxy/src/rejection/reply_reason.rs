@@ -91,6 +91,8 @@ reply_reasons! {
     TooLong = "too_long" (513),
     /// The call table is full, or the source has used its share of it.
     CallTable = "call_table",
+    /// Eight calls in progress have the Call-ID of the new call.
+    SameCallId = "same_call_id",
     /// The transaction table is full, or the source has used its share of it.
     TransactionTable = "transaction_table",
     /// The host name of the back end has no address yet.
@@ -124,6 +126,7 @@ impl ReplyReason {
             403 => matches!(self, Self::FlowToken),
             404 => matches!(self, Self::NoUser),
             480 => matches!(self, Self::NoRoute | Self::Lookup),
+            500 => matches!(self, Self::SameCallId),
             503 => matches!(
                 self,
                 Self::Work(_)

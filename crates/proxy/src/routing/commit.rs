@@ -265,7 +265,7 @@ fn begin_at_any(
     step.pool = Some(pool);
     // Check for room before selecting a back end, because each selection is counted.
     if call.is_none() {
-        check_room_for_call(step, &received.flow)?;
+        check_room_for_call(step, &received.flow, fingerprint)?;
     }
     let new = NewRequest { room, request, fingerprint, call, demand, is_restricted: false };
     let selected = select(step, pool, new)?;
@@ -290,7 +290,7 @@ fn begin_at(
     let CommitInput { room, received, request, known } = input;
     let Known { call, fingerprint, .. } = *known;
     if call.is_none() {
-        check_room_for_call(step, &received.flow)?;
+        check_room_for_call(step, &received.flow, fingerprint)?;
     }
     check_room(step, room, backend_ref.pool, call)?;
     let demand = demand_of(request.method, request.has_priority);

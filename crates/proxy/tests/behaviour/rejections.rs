@@ -153,6 +153,29 @@ fn a_full_call_table_is_distinguished_from_overload() {
     assert_eq!(text(&kept.call_id), "two");
 }
 
+// RFC 3261 §21.5.4: "The server is temporarily unable to process the request due to a temporary
+// overloading or maintenance of the server."
+/// A regression: the ninth call with one Call-ID got 503 because the call table was full, after a
+/// back end had been selected.
+#[test]
+fn the_ninth_call_with_one_call_id_is_not_overload() {
+    let mut s = Script::new();
+    let call = |number: usize| {
+        let own = format!("branch=z9hG4bK-{number}-");
+        let invite = invite("one").replace("branch=z9hG4bK-", &own);
+        invite.replace("tag=caller", &format!("tag=caller{number}"))
+    };
+    for number in 0..8 {
+        let sent = s.one(CALLER, &call(number));
+        s.one(&sent.to.to_string(), &sent.answer("200 OK"));
+    }
+    assert_eq!(s.status(CALLER, &call(8)), 500);
+    assert_eq!(only(&s).reason, ReplyReason::SameCallId);
+    assert_eq!(s.counters.calls_rejected.get(), 0);
+    let assigned: u64 = s.backends.backends().iter().map(|b| b.assigned()).sum();
+    assert_eq!(assigned, 8, "no back end was selected for the ninth call");
+}
+
 // RFC 3261 §16.7 item 6: "If the only response that was received is a 503, the proxy SHOULD
 // generate a 500 response and forward that upstream."
 #[test]

@@ -54,6 +54,11 @@ impl Table {
         self.calls.insert(self.now, fingerprint, BACKEND_REF).unwrap()
     }
 
+    /// Returns whether the table has room for a call with a Call-ID that no entry has.
+    fn has_room(&self) -> bool {
+        self.calls.check_room(u128::MAX).is_ok()
+    }
+
     fn request(&mut self, call: CallRef, method: Method, cseq: u32) {
         self.request_at(BACKEND_REF, call, method, cseq);
     }

@@ -3,7 +3,7 @@
 use tidegate_balance::CallLease;
 use tidegate_world::Flow;
 
-use crate::dialog::{CallRef, Evidence, Transaction};
+use crate::dialog::{CallRef, Evidence, NoPlace, Transaction};
 use crate::network::caller_of;
 use crate::rejection::Rejection;
 use crate::routing::next_hop::NextHop;
@@ -11,12 +11,15 @@ use crate::settings::BackendRef;
 use crate::state::RoutingState;
 use crate::step::Step;
 
-/// Checks that the call table has room for a new call from the source of `flow`.
-pub(super) fn check_room_for_call(step: &Step<'_>, flow: &Flow) -> Result<(), Rejection> {
+/// Checks that the call table has room for a new call with the Call-ID of `fingerprint` from the
+/// source of `flow`.
+pub(super) fn check_room_for_call(
+    step: &Step<'_>,
+    flow: &Flow,
+    fingerprint: u128,
+) -> Result<(), Rejection> {
     let calls = &step.routing.calls;
-    if !calls.has_room() {
-        return Err(call_table_full(step));
-    }
+    calls.check_room(fingerprint).map_err(|why| no_place(step, why))?;
     let is_over_share = calls.is_scarce()
         && step.snapshot.share_of(flow).is_some_and(|bucket| calls.is_exhausted(bucket));
     if is_over_share {
@@ -41,7 +44,7 @@ pub(super) fn enter_or_move(
         }
         None => {
             let inserted = step.routing.calls.insert(step.now, fingerprint, backend_ref);
-            let call = inserted.map_err(|_| call_table_full(step))?;
+            let call = inserted.map_err(|why| no_place(step, why))?;
             record_address_generation(step, call, backend_ref);
             Ok(call)
         }
@@ -95,10 +98,16 @@ pub(super) fn record_source(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
     step.routing.calls.set_source(call, caller_of(flow.remote.ip()), share);
 }
 
-/// Counts and returns the rejection of a call for which the call table has no room.
-fn call_table_full(step: &Step<'_>) -> Rejection {
-    step.counters().calls_rejected.add(1);
-    Rejection::CALLS_FULL
+/// Returns the rejection of a call for which the call table has no place. Counts it if the table is
+/// full.
+fn no_place(step: &Step<'_>, why: NoPlace) -> Rejection {
+    match why {
+        NoPlace::TableFull => {
+            step.counters().calls_rejected.add(1);
+            Rejection::CALLS_FULL
+        }
+        NoPlace::SameCallId => Rejection::SAME_CALL_ID,
+    }
 }
 
 /// Records in the call table a request that is about to be forwarded.

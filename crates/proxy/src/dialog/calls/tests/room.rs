@@ -18,7 +18,7 @@ fn an_old_reference_does_not_name_the_next_call_in_its_slot() {
 fn a_full_table_evicts_finished_calls_and_rejects_the_rest() {
     let mut t = Table::new(3);
     let calls: Vec<_> = (0..3).map(|f| t.established(f)).collect();
-    assert_eq!(t.calls.insert(t.now, 9, BACKEND_REF), Err(Full));
+    assert_eq!(t.calls.insert(t.now, 9, BACKEND_REF), Err(NoPlace::TableFull));
     assert_eq!(t.calls.evicted(), 0);
     t.request(calls[1], Method::Bye, 2);
     t.response(calls[1], Method::Bye, 2, 200);
@@ -26,6 +26,19 @@ fn a_full_table_evicts_finished_calls_and_rejects_the_rest() {
     assert_eq!((t.calls.len(), t.calls.evicted()), (3, 1));
     assert_eq!(t.calls.find(1), None);
     assert!(t.calls.find(0).is_some() && t.calls.find(2).is_some());
+}
+
+// RFC 3261 §8.1.1.4: "In a new request created by a UAC outside of any dialog, the Call-ID header
+// field MUST be selected by the UAC as a globally unique identifier over space and time".
+#[test]
+fn many_calls_with_one_call_id_do_not_make_the_table_full() {
+    let mut t = Table::new(100);
+    (0..SAME_MAX).for_each(|_| {
+        t.established(1);
+    });
+    assert_eq!(t.calls.check_room(1), Err(NoPlace::SameCallId));
+    assert_eq!(t.calls.insert(t.now, 1, BACKEND_REF), Err(NoPlace::SameCallId));
+    assert_eq!((t.calls.check_room(2), t.calls.len()), (Ok(()), SAME_MAX));
 }
 
 #[test]
@@ -48,7 +61,11 @@ fn entries_after_an_eviction_still_expire_in_time() {
     t.response(calls[1], Method::Bye, 2, 200);
     t.established(9);
     for f in 10..40 {
-        assert_eq!(t.calls.insert(t.now, f, BACKEND_REF), Err(Full), "none of the others is over");
+        assert_eq!(
+            t.calls.insert(t.now, f, BACKEND_REF),
+            Err(NoPlace::TableFull),
+            "none of the others is over"
+        );
     }
     t.pass(IDLE + TRANSACTION_MAX);
     assert_eq!((t.calls.len(), t.counts()), (0, (0, 0, 0)));
@@ -61,9 +78,9 @@ fn among_many_established_calls_the_one_that_is_over_is_found() {
     let calls: Vec<_> = (0..1000).map(|f| t.established(f)).collect();
     t.request(calls[999], Method::Bye, 2);
     t.response(calls[999], Method::Bye, 2, 200);
-    assert!(t.calls.has_room());
+    assert!(t.has_room());
     t.established(5000);
-    assert_eq!((t.calls.find(999), t.calls.has_room()), (None, false));
+    assert_eq!((t.calls.find(999), t.has_room()), (None, false));
 }
 
 // 003 fig. 4 line 27: "move entry to expired table"; §V: the trigger "updates Session State and
@@ -90,10 +107,10 @@ fn a_restarted_call_leaves_the_expired_table() {
     let call = t.insert(1);
     t.request(call, Method::Invite, 1);
     t.response(call, Method::Invite, 1, 407);
-    assert!(t.calls.has_room());
+    assert!(t.has_room());
     t.request(call, Method::Invite, 2);
-    assert!(!t.calls.has_room());
-    assert_eq!(t.calls.insert(t.now, 9, BACKEND_REF), Err(Full));
+    assert!(!t.has_room());
+    assert_eq!(t.calls.insert(t.now, 9, BACKEND_REF), Err(NoPlace::TableFull));
 }
 
 // RFC 3261 §10.2: a client's REGISTERs have one Call-ID, so that one entry is over many times.
@@ -113,14 +130,14 @@ fn an_entry_that_is_over_again_and_again_does_not_push_others_out_of_the_expired
         t.established(fingerprint);
     }
     assert_eq!((t.calls.evicted(), t.counts().0), (2, 3));
-    assert_eq!(t.calls.insert(t.now, 9, BACKEND_REF), Err(Full));
+    assert_eq!(t.calls.insert(t.now, 9, BACKEND_REF), Err(NoPlace::TableFull));
 }
 
 #[test]
 fn an_entry_whose_request_was_never_forwarded_is_the_first_to_go() {
     let mut t = Table::new(1);
     t.insert(1);
-    assert!(t.calls.has_room());
+    assert!(t.has_room());
     t.established(2);
-    assert_eq!((t.calls.find(1), t.calls.has_room()), (None, false));
+    assert_eq!((t.calls.find(1), t.has_room()), (None, false));
 }
