@@ -180,7 +180,7 @@ impl Proxy {
     /// Replaces the control law of the gate by `law`, and its shadow law by `shadow`, as
     /// [`Gate::switch`] does. Admitted messages stay in the queues.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
-        self.forget_looks();
+        self.discard_measurements();
         self.ingress.switch(now, law, shadow);
         self.counters.overload.publish(now, self.ingress.gate());
         self.counters.in_force.publish(self.ingress.gate());
@@ -205,7 +205,7 @@ impl Proxy {
     /// Panics if there is no pool, or a rule refers to a missing pool.
     pub fn reload(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) -> bool {
         assert!(!pools.is_empty(), "there is no pool");
-        self.forget_looks();
+        self.discard_measurements();
         self.lookups.forget();
         let Self { snapshot, routing, transactions, probes, names, .. } = self;
         let shard = Reloaded { snapshot, routing, transactions, probes, names };
@@ -216,7 +216,7 @@ impl Proxy {
 
     /// Replaces the keys that create and verify route and flow tokens.
     pub fn rekey(&mut self, keys: &TokenKeys) {
-        self.forget_looks();
+        self.discard_measurements();
         self.snapshot.keys.rekey(keys);
         self.counters.in_force.key_version.set(keys.current.version.into());
     }
@@ -224,7 +224,7 @@ impl Proxy {
     /// Publishes the call-table entries with this Call-ID in [`Counters::call`]. An operator's
     /// command asks for them.
     pub fn look_up(&mut self, now: Timestamp, call_id: &[u8]) {
-        self.forget_looks();
+        self.discard_measurements();
         let Self { snapshot, routing, .. } = self;
         let fingerprint = snapshot.keys.call.fingerprint(call_id);
         let entries = routing.calls.entries(now, fingerprint, |backend_ref, place| BackendOfCall {
@@ -236,9 +236,16 @@ impl Proxy {
     }
 
     /// Discards all pending time measurements, so that the time for a command of an operator does
-    /// not count as time for a message.
-    fn forget_looks(&mut self) {
+    /// not count as time for a message. Call this function before any other work for a command.
+    pub fn discard_measurements(&mut self) {
         self.in_service = None;
+        self.looks = Looks::default();
+    }
+
+    /// Discards all pending time measurements at an input that is not a message. The time until
+    /// this input, and the time for it, are not known.
+    fn interrupt_all(&mut self, now: Timestamp) {
+        self.interrupt(now, now);
         self.looks = Looks::default();
     }
 

@@ -104,6 +104,8 @@ impl Reconfigurable {
 impl Core for Reconfigurable {
     /// Executes a command in the format of [`crate::config::command`] or of [`key::command`].
     fn on_command(&mut self, now: Timestamp, command: &[u8]) {
+        // Some commands do not reach the proxy, but take time too.
+        self.proxy.discard_measurements();
         self.heard += 1;
         let in_force = &self.counters.in_force;
         if key::command::is_about_keys(command) {
@@ -145,11 +147,20 @@ mod tests {
     use std::time::Duration;
 
     use tidegate_control::{Ban, BanCause};
-    use tidegate_world::Pool;
+    use tidegate_world::{Flow, Load, Pool, Received};
 
     use super::*;
     use crate::config::command::{admin_state_text, call_text, unban_text};
-    use crate::testing::{SMALL, assemble};
+    use crate::testing::{SMALL, assemble, at_ms};
+
+    const OPTIONS: &[u8] = b"OPTIONS sip:bob@127.0.0.1 SIP/2.0\r\n\
+        Via: SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bK-1\r\n\
+        From: <sip:alice@192.0.2.1>;tag=1\r\n\
+        To: <sip:bob@127.0.0.1>\r\n\
+        Call-ID: a\r\n\
+        CSeq: 1 OPTIONS\r\n\
+        Max-Forwards: 70\r\n\
+        Content-Length: 0\r\n\r\n";
 
     #[test]
     fn look_ups_of_calls_and_servers_of_domains_are_no_commands_of_operators() {
@@ -175,6 +186,31 @@ mod tests {
             assert_eq!(counts, by_operators, "{command}");
         }
         assert_eq!((in_force.commands.get(), in_force.commands_rejected.get()), (6, 1));
+    }
+
+    /// A regression: the service time of the last message included the time for a command that does
+    /// not reach the proxy.
+    #[test]
+    fn a_command_does_not_count_as_service() {
+        let configuration = SMALL.replace("127.0.0.1:0", "127.0.0.1:5060");
+        let config = Config::parse(Path::new("f"), configuration.as_bytes()).unwrap();
+        for command in [None, Some(unban_text("192.0.2.1".parse().unwrap()))] {
+            let assembly = assemble(&config);
+            let pool = Pool::new();
+            let mut core = assembly.part(0).core(pool.clone());
+            let flow =
+                Flow::udp("127.0.0.1:5060".parse().unwrap(), "192.0.2.1:5060".parse().unwrap());
+            core.offer(at_ms(1), Received::new(at_ms(1), flow, pool.copy(OPTIONS)));
+            assert!(core.serve(at_ms(1)));
+            if let Some(command) = &command {
+                core.on_command(at_ms(2), command.as_bytes());
+            }
+            core.serve(at_ms(9));
+            core.on_load(at_ms(9), Load::default());
+            let costs = &assembly.counters()[0].proxy.overload.costs;
+            let is_measured = costs.iter().any(|cost| cost.get() > 0);
+            assert_eq!(is_measured, command.is_none());
+        }
     }
 
     /// A regression: a recording did not contain the end of a ban by an operator, so its replay

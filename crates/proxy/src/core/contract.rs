@@ -5,7 +5,7 @@ use tidegate_world::{
     Transmit, Work,
 };
 
-use super::{InService, Looks, Proxy};
+use super::{InService, Proxy};
 use crate::admission::decision::{Decided, Decision, Read};
 use crate::failure::{Learning, on_failed};
 use crate::parked::ParkedRequest;
@@ -56,9 +56,8 @@ impl Core for Proxy {
 
     fn handle_timeout(&mut self, now: Timestamp) {
         self.now = now;
-        self.interrupt(now, now);
+        self.interrupt_all(now);
         self.slack.on_fired(now);
-        self.looks = Looks::default();
         // Many timers fire in a second, and there may be thousands of peers. So the peers are
         // published only after a measurement.
         let answers = self.routing.calls.answers(now);
@@ -89,6 +88,7 @@ impl Core for Proxy {
 
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
         self.now = now;
+        self.interrupt_all(now);
         let Self { snapshot, transactions, probes, peers, output, .. } = self;
         let learning = Learning { transactions, probes, peers, output };
         on_failed(now, snapshot, learning, &failure);
@@ -124,6 +124,7 @@ impl Core for Proxy {
     }
 
     fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
+        self.interrupt_all(now);
         let addresses = &self.snapshot.addresses;
         self.names.on_answer(now, id, &answer, |address| addresses.may_be_backend(address));
         self.follow_names(now);
@@ -133,7 +134,8 @@ impl Core for Proxy {
         }
     }
 
-    fn on_drain(&mut self, _now: Timestamp) {
+    fn on_drain(&mut self, now: Timestamp) {
+        self.interrupt_all(now);
         self.ingress.close();
         self.names.on_drain();
     }

@@ -8,7 +8,7 @@ use crate::script::*;
 use tidegate_balance::Policy;
 use tidegate_control::{Reason, registry};
 use tidegate_proxy::{Class, Disposal, DropReason};
-use tidegate_world::{Core, Load, Shedding};
+use tidegate_world::{Core, Load, QueryAnswer, QueryId, Shedding};
 
 /// Makes a proxy that admits no new work, and selects between rejections and drops itself.
 fn closed() -> Script {
@@ -580,6 +580,29 @@ fn a_service_that_timers_follow_is_measured_if_the_load_shows_its_end() {
         let cost_ns = script.counters.overload.call_cost.get();
         let is_measured = cost_ns.abs_diff(6_000_000) < 600_000;
         assert_eq!(is_measured, ends_service, "{cost_ns}");
+    }
+}
+
+/// A regression: if no message arrived, the service time of the last message included the time for
+/// reports of the network, answers of the DNS and the start of a drain.
+#[test]
+fn a_service_that_another_input_follows_is_not_measured() {
+    let inputs: [(fn(&mut Script), bool); 4] = [
+        (|_| {}, true),
+        (|s| s.rejected_quoting(BACKEND_A, b""), false),
+        (|s| s.proxy.on_answer(s.now, QueryId(1), QueryAnswer::NoAnswer), false),
+        (|s| s.proxy.on_drain(s.now), false),
+    ];
+    for (number, (input, is_measured)) in inputs.into_iter().enumerate() {
+        let mut script = Script::new();
+        script.offer(CALLER, invite("a").as_bytes());
+        assert!(script.proxy.serve(script.now));
+        script.now = script.now + MS * 3;
+        input(&mut script);
+        script.serve();
+        script.proxy.on_load(script.now, load(Duration::ZERO));
+        let cost_ns = script.counters.overload.costs[Class::Invite as usize].get();
+        assert_eq!(cost_ns > 0, is_measured, "{number}: {cost_ns}");
     }
 }
 
