@@ -45,14 +45,17 @@ mod tests {
 
     use tidegate_world::{Purpose, Seed, Timestamp};
 
-    use crate::{Picker, Policy, Pool};
+    use crate::{Demand, Picker, Policy, Pool};
 
     const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
     const PAUSE: Duration = Duration::from_secs(5);
 
     fn picked(picker: &mut Picker, may_have: impl Fn(usize) -> bool + Copy) -> Vec<usize> {
         let key = |c: u64| c.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let pick = |c| picker.pick_where(NOW, key(c), |i, _| may_have(i));
+        let pick = |c| {
+            let assigned = picker.assign(NOW, key(c), Demand::Single, |i, _| may_have(i));
+            assigned.ok().map(|assigned| assigned.index)
+        };
         let mut picked: Vec<_> = (0..64).filter_map(pick).collect();
         picked.sort_unstable();
         picked.dedup();

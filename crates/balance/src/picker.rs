@@ -113,24 +113,14 @@ impl Picker {
     /// for example because this call has just failed there. Back ends that are down are skipped
     /// too. Returns `None` if no back end is left.
     pub fn pick(&mut self, now: Timestamp, key: u64, not: Option<usize>) -> Option<usize> {
-        self.pick_where(now, key, |i, _| Some(i) != not)
-    }
-
-    /// Selects like [`pick`](Self::pick), but only back ends for which `may_have` returns true.
-    /// `may_have` gets the index and the back end.
-    pub(crate) fn pick_where(
-        &mut self,
-        now: Timestamp,
-        key: u64,
-        may_have: impl Fn(usize, &Backend) -> bool,
-    ) -> Option<usize> {
-        let picked = self.choose(now, key, may_have)?;
+        let picked = self.choose(now, key, |i, _| Some(i) != not)?;
         self.backend(picked).record_assigned(now);
         Some(picked)
     }
 
-    /// Selects like [`pick_where`](Self::pick_where), but only back ends whose limits allow the
-    /// `demand`, and counts the request against these limits.
+    /// Selects like [`pick`](Self::pick), but only back ends for which `may_have` returns true and
+    /// whose limits allow the `demand`, and counts the request against these limits. `may_have` gets
+    /// the index and the back end.
     ///
     /// # Errors
     /// Returns an error if no permitted back end is up and has headroom.
@@ -145,11 +135,11 @@ impl Picker {
         assigned.map(|(assignment, ())| assignment)
     }
 
-    /// Selects like [`assign`](Self::assign), or like [`pick_where`](Self::pick_where) if `demand`
-    /// is `None`, but lets `admit` reject the request. `admit` is called with the index of the
-    /// selected back end before anything is counted, so a request that it rejects changes no count.
-    /// If another shard takes the headroom of that back end in the meantime, another back end is
-    /// selected and `admit` is called again.
+    /// Selects like [`assign`](Self::assign), but without limits if `demand` is `None`, and lets
+    /// `admit` reject the request. `admit` is called with the index of the selected back end before
+    /// anything is counted, so a request that it rejects changes no count. If another shard takes
+    /// the headroom of that back end in the meantime, another back end is selected and `admit` is
+    /// called again.
     ///
     /// # Errors
     /// Returns an error if no permitted back end is up and has headroom, or the error of `admit`.
