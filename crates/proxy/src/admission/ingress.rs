@@ -29,7 +29,6 @@ use super::source_policy::SourcePolicy;
 use super::upstream::UpstreamPeers;
 use super::view::View;
 use super::waiting::{QueueClass, Waiting};
-use crate::message::admitted::Admitted;
 use crate::message::class::Class;
 use crate::observe::sampler::Trace;
 use crate::rejection::DropReason;

@@ -587,7 +587,8 @@ fn a_service_that_timers_follow_is_measured_if_the_load_shows_its_end() {
 /// reports of the network, answers of the DNS and the start of a drain.
 #[test]
 fn a_service_that_another_input_follows_is_not_measured() {
-    let inputs: [(fn(&mut Script), bool); 4] = [
+    type Input = fn(&mut Script);
+    let inputs: [(Input, bool); 4] = [
         (|_| {}, true),
         (|s| s.rejected_quoting(BACKEND_A, b""), false),
         (|s| s.proxy.on_answer(s.now, QueryId(1), QueryAnswer::NoAnswer), false),

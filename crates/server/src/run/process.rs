@@ -18,7 +18,7 @@ use crate::audit::{AuditEntry, AuditLog};
 use crate::key::{self, Keeper, KeyRing};
 use crate::metrics::{Metrics, collect};
 use crate::phase::Life;
-use crate::recording::{Head, Journal, RecordingTarget, Recorder};
+use crate::recording::{Head, Journal, Recorder, RecordingTarget};
 use crate::runtime_control::RuntimeControl;
 use crate::status::Instruments;
 use crate::tls::Tls;

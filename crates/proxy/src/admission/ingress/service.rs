@@ -7,12 +7,13 @@ use tidegate_control::{Answers, Bucket, Decide, Release, Ticket};
 use tidegate_world::Timestamp;
 
 use super::Ingress;
-use crate::admission::decision::{Admitted, Decided, Decision, Read};
+use crate::admission::decision::{Decided, Decision, Read};
 use crate::admission::fifo::Unsorted;
 use crate::admission::large::bytes_of;
 use crate::admission::reject::RejectedRequest;
 use crate::admission::view::View;
 use crate::admission::waiting::{QueueClass, Waiting};
+use crate::message::admitted::Admitted;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::Queueing;
 
