@@ -276,7 +276,7 @@ fn was_sent_to(
     index.is_some_and(|index| has_sent(snapshot, &context.branches[index], remote))
 }
 
-/// Returns whether `source` is the address at which the back end of a call has the call.
+/// Returns whether the requests of a call go to `source`.
 fn is_at_call(snapshot: &Snapshot, entry: Option<&Call>, source: SocketAddr) -> bool {
     entry.and_then(|entry| snapshot.address_of(entry)).is_none_or(|at| canonical(at) == source)
 }
