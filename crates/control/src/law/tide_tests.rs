@@ -99,6 +99,18 @@ fn the_window_is_what_the_server_takes_in_the_wait() {
     assert!(bench.law.is_at_rest());
 }
 
+/// A queue of fewer than 16 calls would often be empty. Here 118 calls/s are taken.
+#[test]
+fn a_slow_server_keeps_enough_calls_waiting() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    for _ in 0..500 {
+        ticks(&mut bench, 2, 1.0, 1, 1);
+        ticks(&mut bench, 8, 1.0, 1, 0);
+        ticks(&mut bench, 1, 0.9, 3, 0);
+    }
+    assert!((window(&bench) - 16.0).abs() < 2.0, "{}", window(&bench));
+}
+
 #[test]
 fn the_wait_reaches_its_maximum_only_while_few_calls_are_rejected() {
     // 25 and 200 calls are rejected for 1,000 calls that are taken. The processor is idle for a
