@@ -7,7 +7,7 @@ pub(crate) mod unsent;
 use std::net::SocketAddr;
 
 use tidegate_control::Tier;
-use tidegate_sip::{Method, Passage, response_target};
+use tidegate_sip::{Message, Method, NameAddr, Passage, response_target};
 use tidegate_world::{Flow, HandoffInput, Received, Timestamp, Transmit};
 
 use self::origin::{RequestOrigin, flow_back, origin_and_target};
@@ -15,6 +15,7 @@ use crate::amplification::may_send_back;
 use crate::backends::probes::{ProbeAnswer, Probes};
 use crate::dialog::{Call, Transaction};
 use crate::message::branch::Branch;
+use crate::message::token::RouteToken;
 use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
 use crate::rejection::DropReason;
@@ -180,7 +181,9 @@ fn serve_stateless(
         // with that back end is no part of the call, and the BYE in it does not end the call.
         if answer.dialog != 0
             && backend_ref.is_some()
-            && !is_at_call(snapshot, calls.get(call), source)
+            && let Some(at) = calls.get(call).and_then(|entry| snapshot.address_of(entry))
+            && canonical(at) != source
+            && went_elsewhere(snapshot, received, passage, at)
         {
             answer.dialog = 0;
         }
@@ -276,9 +279,23 @@ fn was_sent_to(
     index.is_some_and(|index| has_sent(snapshot, &context.branches[index], remote))
 }
 
-/// Returns whether the requests of a call go to `source`.
-fn is_at_call(snapshot: &Snapshot, entry: Option<&Call>, source: SocketAddr) -> bool {
-    entry.and_then(|entry| snapshot.address_of(entry)).is_none_or(|at| canonical(at) == source)
+/// Returns whether our Record-Route in a response shows that the request did not go to the back end
+/// at `at`. The source of the response does not show it: a server may answer from another address.
+fn went_elsewhere(
+    snapshot: &Snapshot,
+    received: &Received,
+    passage: &Passage<'_>,
+    at: SocketAddr,
+) -> bool {
+    let Ok(message) = Message::parse(&received.bytes) else { return false };
+    let own_token = |route: NameAddr<'_>| {
+        let uri = route.parse_uri().ok()?;
+        let is_own = snapshot.addresses.is_own_route(&uri, &received.flow);
+        let text = uri.user.filter(|_| is_own)?;
+        RouteToken::decode(text, &snapshot.keys, passage.call_id)
+    };
+    let mut tokens = message.record_routes().flatten().filter_map(own_token).peekable();
+    tokens.peek().is_some() && tokens.all(|token| canonical(token.backend) != canonical(at))
 }
 
 /// Records that a back end has answered a request of ours.

@@ -65,14 +65,15 @@
 //!
 //! *Ceiling.* If calls are rejected all the time, bursts no longer decide the goodput. A queue of
 //! half the length loses some 0.3 % of the goodput, because the processor is rarely idle. So D
-//! grows only up to half of `wait_max` if more than 8 % of the calls were rejected in the last
-//! second, and up to `wait_max` if less than 4 % were. In between, the limit is interpolated. But
-//! 16 calls may always wait for up to `wait_max`, so nothing changes for a server of less than 100
-//! calls/s. Idle time ends the memory of rejections: after 0.1 s of it, 5 % of the share is left, so the next
-//! burst finds the whole queue. In the simulator, at 1.2 to 10 times the capacity, the p99 of the
-//! set-up delay is 54 to 114 ms instead of 54 to 138 ms with 2,000 calls/s, and 91 to 147 ms instead
-//! of 110 to 182 ms with 200 calls/s (without 1.5 times the capacity, where the kernel begins to
-//! drop, so that the calls with retransmitted INVITEs decide the p99).
+//! grows only up to half of `wait_max` if the mean rejected share of the last second (a mean over
+//! ticks) is above 8 %, and up to `wait_max` if it is below 4 %. In between, the limit is
+//! interpolated. But 16 calls may always wait for up to `wait_max`, so nothing changes for a server
+//! of less than 100 calls/s. Idle time ends the memory of rejections: after 0.1 s of it, 5 % of the
+//! share is left, so the next burst finds the whole queue. In the simulator, at 1.2 to 10 times the
+//! capacity, the p99 of the set-up delay is 54 to 114 ms instead of 54 to 138 ms with 2,000
+//! calls/s, and 91 to 147 ms instead of 110 to 182 ms with 200 calls/s (without 1.5 times the
+//! capacity, where the kernel begins to drop, so that the calls with retransmitted INVITEs decide
+//! the p99).
 //!
 //! *Stability.* While calls wait, W does not influence μ: the processor takes them at its own rate.
 //! So the loop through W has no gain and cannot oscillate. The loop through D has one integrator,
@@ -97,7 +98,7 @@
 //!
 //! *Settling.* A step to a multiple m of the capacity fills the window within `wait_max`/(m − 1).
 //! From then on D falls at (m − 1)/m s/s: from `wait_max` to `wait_min` in 0.12 s at 10 times the
-//! capacity. After the flood 3 ms of idle time raise D to half of `wait_max`, and some 0.1 s of idle
+//! capacity. After the flood 1 ms of idle time raises D to half of `wait_max`, and some 0.1 s of idle
 //! time raise it to `wait_max`. Nothing else is remembered, so goodput is full again as soon as the
 //! queue has been served.
 //!

@@ -46,7 +46,9 @@ pub(super) fn reject(
             let warning = ["399 tidegate \"", text, "\""].concat();
             let headers = ReplyHeaders::from_iter([("Warning", warning.as_bytes())]);
             reply(step, received, message, status, (reason, text), &headers);
-            return if status == 503 { Served::RejectedForNow } else { Served::Rejected };
+            // A table or another limit that is reached now may have room for a copy of the request.
+            let is_for_now = status == 503 || reason == ReplyReason::SameCallId;
+            return if is_for_now { Served::RejectedForNow } else { Served::Rejected };
         }
         // The rejection of the first copy was counted. As with a transaction, a further copy only
         // causes the same response again.

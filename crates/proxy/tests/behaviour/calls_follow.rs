@@ -291,6 +291,39 @@ fn a_dialog_with_a_back_end_of_before_a_restart_does_not_keep_the_call() {
     assert_eq!(counts(&script), [(1, 175), (0, 0)]);
 }
 
+/// A regression of the last test's rule: the INVITE did not go to the back end of the call entry.
+#[test]
+fn a_call_from_one_back_end_to_another_ends_with_its_bye() {
+    let mut script = Script::new();
+    let to_b = |method, number, more: &str| {
+        request(method, "sip:bob@10.0.0.2:5070", "a", number, more).replace(CALLER, BACKEND_A)
+    };
+    let sent = script.one(BACKEND_A, &to_b("INVITE", 1, ""));
+    assert_eq!(sent.to, address(BACKEND_B));
+    script.one(BACKEND_B, &sent.answer("200 OK"));
+    let more = format!("Totag\r\nRoute: {}\r\n", sent.header("Record-Route"));
+    script.one(BACKEND_A, &to_b("ACK", 1, &more));
+    let bye = script.one(BACKEND_A, &to_b("BYE", 2, &more));
+    script.one(BACKEND_B, &bye.answer("200 OK"));
+    assert_eq!(script.counters.calls_over.get(), 1);
+    assert!(script.proxy.is_drained());
+}
+
+// A server may answer from another of its addresses, which may be a back end too.
+#[test]
+fn a_server_may_answer_from_the_address_of_another_back_end() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("a"));
+    script.one(BACKEND_B, &sent.answer("200 OK"));
+    let more = format!("Totag\r\nRoute: {}\r\n", sent.header("Record-Route"));
+    let within = |method, number| request(method, "sip:bob@10.0.0.1:5070", "a", number, &more);
+    script.one(CALLER, &within("ACK", 1));
+    let bye = script.one(CALLER, &within("BYE", 2));
+    assert_eq!((bye.to, counts(&script)[0]), (address(BACKEND_A), (1, 100)));
+    script.one(BACKEND_B, &bye.answer("200 OK"));
+    assert_eq!(counts(&script)[0], (0, 0));
+}
+
 /// Makes a proxy with transactions that abandons back ends only at Timer B.
 fn patient() -> Script {
     Script::with(Policy::Rr, |settings| {

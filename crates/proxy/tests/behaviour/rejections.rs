@@ -174,6 +174,11 @@ fn the_ninth_call_with_one_call_id_is_not_overload() {
     assert_eq!(s.counters.calls_rejected.get(), 0);
     let assigned: u64 = s.backends.backends().iter().map(|b| b.assigned()).sum();
     assert_eq!(assigned, 8, "no back end was selected for the ninth call");
+    let bye = request("BYE", "sip:bob@10.0.0.1", "one", 2, "Totag\r\n");
+    let bye = s.one(CALLER, &bye.replace("tag=caller", "tag=caller0"));
+    s.one(&bye.to.to_string(), &bye.answer("200 OK"));
+    // The caller has already got a final response.
+    assert_eq!(s.status(CALLER, &call(8)), 503, "a copy finds no room either");
 }
 
 // RFC 3261 §16.7 item 6: "If the only response that was received is a 503, the proxy SHOULD

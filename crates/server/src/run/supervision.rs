@@ -40,8 +40,8 @@ impl Process<'_> {
             }
         };
         // From here on, nothing prevents the start any more. A process that does not start is not
-        // the predecessor of the next one, because it has forwarded no INVITE for which a CANCEL
-        // may come.
+        // the predecessor of the next one, because it has forwarded hardly any INVITE for which a
+        // CANCEL may come.
         predecessor::store(input.state_dir, self.seed);
         self.life.advance(Phase::Admitting);
         self.tell_started(input.config, &mut tell);
