@@ -6,10 +6,10 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use tidegate_io::{Handoffs, Limits, Stop, Summary};
 
-use super::ending::RunError;
 use super::process::Process;
 use super::shard_thread::{ShardThread, wait_until_started};
 use super::{StartInput, failed};
+use crate::StartError;
 use crate::wiring;
 
 /// Maximum number of messages that other shards have received for one shard and that wait for this
@@ -29,21 +29,20 @@ impl Shards {
     pub(super) fn start(
         input: StartInput<'_>,
         process: &mut Process<'_>,
-    ) -> Result<Self, RunError> {
+    ) -> Result<Self, StartError> {
         let count = usize::from(input.config.server.shards);
         let (done, ended) = bounded(count);
         let (starting, started) = bounded(count);
         let shards = Self { stop: Stop::new(), ended };
         let spawned = spawn(input, process, &shards.stop, done, starting);
-        let is_started = match spawned {
-            Ok(()) => wait_until_started(count, &started, &shards.ended).map_err(RunError::Shard),
-            Err(error) => Err(failed("shards", error).into()),
-        };
+        let is_started = spawned.and_then(|()| {
+            wait_until_started(count, &started, &shards.ended).map_err(io::Error::other)
+        });
         match is_started {
             Ok(()) => Ok(shards),
             Err(error) => {
                 shards.abort();
-                Err(error)
+                Err(failed("shards", error))
             }
         }
     }

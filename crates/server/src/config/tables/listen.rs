@@ -98,12 +98,13 @@ table! {
         "a host and port, such as `\"sip.example.com:5060\"`",
         address::advertised,
     ), Means("`address`. The key is required if `address` is a wildcard");
-    /// Further hosts by which peers reach this listener. A phone writes its outbound proxy into
-    /// Route. Tidegate accepts such a Route if it names `address`, `advertise` or one of these
-    /// hosts, and rejects any other Route of a phone with 403. List every DNS name that leads to
-    /// this listener, and every domain whose SRV records lead to it. Behind NAT, also list the
-    /// outer address if `advertise` is a name. If the Route has a port, it must be that of
-    /// `address` or `advertise`. A name in this list gives nobody the permission to relay requests.
+    /// Further hosts by which peers reach this listener, in a Route or in the Request-URI. A phone
+    /// writes its outbound proxy into Route. Tidegate accepts such a Route if it names `address`,
+    /// `advertise` or one of these hosts, and rejects any other Route of a phone with 403. List
+    /// every DNS name that leads to this listener, and every domain whose SRV records lead to it.
+    /// Behind NAT, also list the outer address if `advertise` is a name. If the Route has a port,
+    /// it must be that of `address` or `advertise`. A name in this list gives nobody the permission
+    /// to relay requests.
     names: Vec<String> = List {
         of: Text::new(
             "a host name or an IP address, without a port, such as `\"sip.example.com\"`",

@@ -10,8 +10,9 @@ table! {
     /// The destination of a request outside any dialog. The first route that matches the request
     /// applies. If no route matches, a request from a back end or a trusted peer may go to the
     /// address in its Request-URI. Tidegate rejects any other request that matches no route. If the
-    /// file has no route, all requests that do not come from a back end go to the only pool. With
-    /// several pools the file needs at least one route.
+    /// file has no route, all requests that do not come from a back end go to the only pool, if
+    /// their Request-URI has a name or an address of Tidegate. With several pools the file needs at
+    /// least one route.
     pub static ROUTE: "[[route]]" 0..=1024, NewCalls, [] => Route, RouteDraft;
 
     /// The sender of the request. `any`: any address except a back end. `trusted`: a peer in the
