@@ -181,7 +181,9 @@ fn serve_stateless(
         // with that back end is no part of the call, and the BYE in it does not end the call.
         if answer.dialog != 0
             && backend_ref.is_some()
-            && let Some(at) = calls.get(call).and_then(|entry| snapshot.address_of(entry))
+            && let Some(entry) = calls.get(call)
+            && entry.went_to_backend(transaction)
+            && let Some(at) = snapshot.address_of(entry)
             && canonical(at) != source
             && went_elsewhere(snapshot, received, passage, at)
         {

@@ -309,6 +309,28 @@ fn a_call_from_one_back_end_to_another_ends_with_its_bye() {
     assert!(script.proxy.is_drained());
 }
 
+// Between two back ends our token names the sender. Here it is not the back end of the call entry.
+#[test]
+fn a_call_between_back_ends_with_the_call_id_of_an_ended_call_ends_with_its_bye() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        let backends = [BACKEND_A, BACKEND_B, BACKEND_C].map(|at| (at, address(at), 1));
+        settings.pools[0] = stateless(tidegate_balance::Pool::new("app", &backends));
+    });
+    let first = script.one(CALLER, &invite("a"));
+    script.one(BACKEND_A, &first.answer("486 Busy Here"));
+    let to_c = |method, number, more: &str| {
+        let text = request(method, "sip:bob@10.0.0.3:5070", "a", number, more);
+        text.replace(CALLER, BACKEND_B).replace("z9hG4bK-", "z9hG4bK-b-").replace("caller", "b")
+    };
+    let sent = script.one(BACKEND_B, &to_c("INVITE", 7, ""));
+    script.one(BACKEND_C, &sent.answer("200 OK"));
+    let more = format!("Totag\r\nRoute: {}\r\n", sent.header("Record-Route"));
+    script.one(BACKEND_B, &to_c("ACK", 7, &more));
+    let bye = script.one(BACKEND_B, &to_c("BYE", 8, &more));
+    script.one(BACKEND_C, &bye.answer("200 OK"));
+    assert!(script.proxy.is_drained());
+}
+
 // A server may answer from another of its addresses, which may be a back end too.
 #[test]
 fn a_server_may_answer_from_the_address_of_another_back_end() {

@@ -334,6 +334,14 @@ impl Call {
         UnsentReason::ALL.into_iter().find(is_it)
     }
 
+    /// Returns whether the request of this transaction went to the back end of the call, and waits
+    /// for its final response or was its first INVITE.
+    pub(crate) fn went_to_backend(&self, transaction: Transaction) -> bool {
+        let is_leased = |open: &Open| open.transaction == transaction && open.lease.is_some();
+        let counted = self.counted.as_ref().map(|(invite, _)| *invite);
+        counted == Some(transaction.identity) || self.open.iter().any(is_leased)
+    }
+
     /// Returns the start time of a transaction, or `None` if it does not wait for its final
     /// response. The transaction must not be an INVITE.
     pub(crate) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
