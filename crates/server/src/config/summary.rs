@@ -6,6 +6,7 @@ use tidegate_balance::{Learning, RateLaw, RateLearning, WindowLaw, WindowLearnin
 use tidegate_proxy::{Probe, Rule, RuleTarget, Senders};
 use tidegate_world::Transport;
 
+use super::warnings::whole_families;
 use super::written::{self, WrittenKey};
 use super::{Config, Listen, Pool, Sharing};
 
@@ -27,6 +28,9 @@ impl fmt::Display for Config {
             match self.transport(pool) {
                 Transport::Udp => {}
                 other => write!(f, " over {}", other.name().to_ascii_lowercase())?,
+            }
+            if self.transport(pool).is_secure() && !pool.tls.verify {
+                write!(f, ", certificates not verified")?;
             }
             if let Some(backup) = backup {
                 write!(f, ", backup {backup}")?;
@@ -132,6 +136,11 @@ fn listener(listen: &Listen) -> String {
     }
     if !listen.trust.is_empty() {
         line += &format!(", trusts {}", counted(listen.trust.len(), "network"));
+        let all = whole_families(&listen.trust).map(|family| format!("all {family} addresses"));
+        let all: Vec<_> = all.collect();
+        if !all.is_empty() {
+            line += &format!(" ({})", all.join(", "));
+        }
     }
     line
 }

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::Config;
+use ipnet::IpNet;
+
+use super::{Config, Listen, Pool};
 
 /// The laws that begin to reject new work when the queue reaches a high watermark. Each law comes
 /// with its parameter that sets this watermark.
@@ -12,8 +14,33 @@ impl Config {
     /// Returns a line for each setting that is valid but may not do what was intended.
     pub fn warnings(&self) -> Vec<String> {
         let admin = self.admin.address.and_then(admin_warning);
+        let listeners = self.listen.iter().flat_map(listener_warnings);
+        let pools = self.pool.iter().flat_map(|pool| self.pool_warnings(pool));
         let others = self.spared_warning().into_iter().chain(self.watermark_warning());
-        admin.into_iter().chain(others).collect()
+        admin.into_iter().chain(listeners).chain(pools).chain(others).collect()
+    }
+
+    /// Returns warnings about a pool whose back ends are not authenticated.
+    fn pool_warnings(&self, pool: &Pool) -> Vec<String> {
+        let name = &pool.name;
+        let verify = (self.transport(pool).is_secure() && !pool.tls.verify).then(|| {
+            format!(
+                "the pool `{name}` has `verify = false`: Tidegate accepts any certificate, so \
+                 anyone between Tidegate and the back ends can read and change calls; remove \
+                 `verify`, and name the authorities of the back ends in `[pool.tls] ca`"
+            )
+        });
+        let sources = pool.backends.iter().flat_map(|backend| {
+            whole_families(&backend.sources).map(move |family| {
+                format!(
+                    "the back end `{}` has every {family} address in `sources`: everyone can send \
+                     requests through Tidegate to any address (an open relay); list only \
+                     addresses of the back end",
+                    backend.name
+                )
+            })
+        });
+        verify.into_iter().chain(sources).collect()
     }
 
     /// Returns a warning if the queue of a shard is too small for the high watermark of the law.
@@ -44,18 +71,110 @@ fn admin_warning(address: SocketAddr) -> Option<String> {
     })
 }
 
+/// Returns warnings about a listener that trusts everyone.
+fn listener_warnings(listen: &Listen) -> Vec<String> {
+    let at = listen.address;
+    let trust = whole_families(&listen.trust).map(|family| {
+        format!(
+            "the `[[listen]]` at {at} has every {family} address in `trust`: everyone can send \
+             requests through Tidegate to any address (an open relay); list only the addresses of \
+             your own peers"
+        )
+    });
+    let identity = whole_families(&listen.trust_identity).map(|family| {
+        format!(
+            "the `[[listen]]` at {at} has every {family} address in `trust_identity`: everyone can \
+             call in the name of anyone else; list only the addresses of your own peers"
+        )
+    });
+    trust.chain(identity).collect()
+}
+
+/// Returns the address families, IPv4 or IPv6, of which `networks` contain every address.
+pub(super) fn whole_families(networks: &[IpNet]) -> impl Iterator<Item = &'static str> {
+    let joined = IpNet::aggregate(&networks.to_vec());
+    joined.into_iter().filter(|net| net.prefix_len() == 0).map(|net| match net {
+        IpNet::V4(_) => "IPv4",
+        IpNet::V6(_) => "IPv6",
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
 
+    fn config(text: &str) -> Config {
+        Config::parse(Path::new("t.toml"), text.as_bytes()).unwrap()
+    }
+
     fn warnings(tables: &str) -> Vec<String> {
         let text = format!(
             "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5060\"\n[[pool]]\nname = \"app\"\n\
              [[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n{tables}"
         );
-        Config::parse(Path::new("t.toml"), text.as_bytes()).unwrap().warnings()
+        config(&text).warnings()
+    }
+
+    #[test]
+    fn a_listener_that_trusts_everyone_is_reported() {
+        for (networks, families) in [
+            ("\"0.0.0.0/0\"", &["every IPv4 address"][..]),
+            ("\"::/0\"", &["every IPv6 address"]),
+            ("\"0.0.0.0/1\", \"128.0.0.0/1\"", &["every IPv4 address"]),
+            ("\"0.0.0.0/0\", \"::/0\"", &["every IPv4 address", "every IPv6 address"]),
+            ("\"10.0.0.0/8\", \"2001:db8::/32\"", &[]),
+        ] {
+            for key in ["trust", "trust_identity"] {
+                let config = config(&format!(
+                    "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5060\"\n\
+                     {key} = [{networks}]\n[[pool]]\nname = \"app\"\n[[pool.backend]]\n\
+                     uri = \"sip:127.0.0.1:9\"\n"
+                ));
+                let told = config.warnings();
+                assert_eq!(told.len(), families.len(), "{networks}: {told:?}");
+                for (line, family) in told.iter().zip(families) {
+                    let expected = format!("127.0.0.1:5060 has {family} in `{key}`");
+                    assert!(line.contains(&expected), "{line}");
+                }
+            }
+            let told = warnings(&format!("sources = [{networks}]\n"));
+            assert_eq!(told.len(), families.len(), "{networks}: {told:?}");
+            for (line, family) in told.iter().zip(families) {
+                assert!(line.contains(&format!("has {family} in `sources`")), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_summary_says_that_a_listener_trusts_everyone() {
+        let config = config(
+            "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5060\"\n\
+             trust = [\"0.0.0.0/0\", \"2001:db8::/32\"]\n[[pool]]\nname = \"app\"\n\
+             [[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n",
+        );
+        let expected = "udp 127.0.0.1:5060, trusts 2 networks (all IPv4 addresses)\n";
+        assert!(config.to_string().contains(expected), "{config}");
+    }
+
+    #[test]
+    fn a_pool_without_verification_of_certificates_is_reported() {
+        let over_tls = |pool_tls: &str| {
+            config(&format!(
+                "[[listen]]\ntransport = \"tls\"\naddress = \"127.0.0.1:5061\"\n\
+                 certificate = \"/own.pem\"\nprivate_key = \"/own.key\"\n[[pool]]\n\
+                 name = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n{pool_tls}"
+            ))
+        };
+        for verified in ["", "[pool.tls]\nverify = true\n", "[pool.tls]\nca = \"/ca.pem\"\n"] {
+            assert_eq!(over_tls(verified).warnings(), [""; 0], "{verified}");
+        }
+        let config = over_tls("[pool.tls]\nverify = false\n");
+        let told = config.warnings();
+        assert!(told.len() == 1 && told[0].contains("`app` has `verify = false`"), "{told:?}");
+        let expected = "1 back end over tls, certificates not verified\n";
+        assert!(config.to_string().contains(expected), "{config}");
     }
 
     #[test]
