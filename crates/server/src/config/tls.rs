@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -21,7 +21,7 @@ use toml::Spanned;
 
 use super::accept_any::AcceptAny;
 use super::diagnostic::{Diagnostics, Report};
-use super::document::Document;
+use super::document::{self, Document};
 use super::pool;
 use super::section::Section;
 use super::tables::ROOT;
@@ -200,15 +200,26 @@ impl Reader {
     ) -> Option<Arc<CertifiedKey>> {
         let chain = self.certificates_in(certificate.span(), certificate.get_ref());
         let path = key.get_ref();
+        let title = || format!("the private key {} cannot be used", path.display());
         let private = match PrivateKeyDer::from_pem_file(path) {
             Ok(private) => Some(private),
+            Err(error) if !matches!(error, pem::Error::Io(_)) && is_encrypted(path) => {
+                let help = "remove the passphrase with `openssl pkey -in OLD -out NEW`, and name \
+                            the new file";
+                self.report.error(
+                    key.span(),
+                    title(),
+                    "the key is encrypted with a passphrase",
+                    help,
+                );
+                None
+            }
             Err(error) => {
                 self.report_unusable(key.span(), path, "private key", &error);
                 None
             }
         };
         let (chain, private) = (chain?, private?);
-        let title = || format!("the private key {} cannot be used", path.display());
         let signing = match self.provider.key_provider.load_private_key(private) {
             Ok(signing) => signing,
             Err(error) => {
@@ -262,8 +273,7 @@ impl Reader {
         let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<_, _>>);
         match read {
             Ok(read) if Vec::is_empty(&read) => {
-                let error = rustls::pki_types::pem::Error::NoItemsFound;
-                self.report_unusable(span, path, "certificate", &error);
+                self.report_unusable(span, path, "certificate", &pem::Error::NoItemsFound);
                 None
             }
             Ok(read) => Some(read),
@@ -274,20 +284,13 @@ impl Reader {
         }
     }
 
-    fn report_unusable(
-        &mut self,
-        span: Range<usize>,
-        path: &Path,
-        what: &str,
-        error: &rustls::pki_types::pem::Error,
-    ) {
-        use rustls::pki_types::pem::Error;
+    fn report_unusable(&mut self, span: Range<usize>, path: &Path, what: &str, error: &pem::Error) {
         let (label, help) = match error {
-            Error::Io(error) => (
+            pem::Error::Io(error) => (
                 error.to_string(),
                 "name a file that exists and that this process may read".to_owned(),
             ),
-            Error::NoItemsFound => {
+            pem::Error::NoItemsFound => {
                 (format!("the file contains no {what}"), format!("name a PEM file with a {what}"))
             }
             other => (other.to_string(), format!("name a PEM file with a {what}")),
@@ -299,6 +302,14 @@ impl Reader {
             help,
         );
     }
+}
+
+/// Returns whether the file at `path` contains a private key that is encrypted with a passphrase:
+/// `ENCRYPTED PRIVATE KEY` (RFC 7468 §11), or the older `Proc-Type: 4,ENCRYPTED` (RFC 1421
+/// §4.6.1.1).
+fn is_encrypted(path: &Path) -> bool {
+    const WORD: &[u8] = b"ENCRYPTED";
+    document::read(path).is_ok_and(|text| text.windows(WORD.len()).any(|part| part == WORD))
 }
 
 /// A resolver that selects the certificate for the host name that a client asks for (RFC 6066 §3).
@@ -362,3 +373,7 @@ pub(super) fn check_listeners(drafts: &[ListenDraft], report: &mut Report) {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tls_tests.rs"]
+mod tests;
