@@ -18,6 +18,7 @@ use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, WebPkiC
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, DEFAULT_VERSIONS, RootCertStore, ServerConfig};
 use toml::Spanned;
+use x509_parser::x509::X509Version;
 
 use super::accept_any::AcceptAny;
 use super::diagnostic::{Diagnostics, Report};
@@ -230,24 +231,43 @@ impl Reader {
             }
         };
         let identity = CertifiedKey::new(chain, signing);
-        if identity.keys_match().is_err() {
-            self.report.clash(
-                title(),
-                (key.span(), "this key does not belong to the certificate"),
-                (certificate.span(), "the certificate"),
-                "write the path of the key that belongs to the certificate",
-            );
-            return None;
-        }
-        let (_, parsed) =
-            x509_parser::parse_x509_certificate(identity.end_entity_cert().ok()?).ok()?;
         let since_epoch = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or_default());
+        let parsed = x509_parser::parse_x509_certificate(identity.end_entity_cert().ok()?);
+        let validity = match (parsed, identity.keys_match()) {
+            // RFC 5280 §4.1.2.9: only version 3 has extensions, such as subjectAltName.
+            (Ok((_, parsed)), _) if parsed.version() != X509Version::V3 => Err(format!(
+                "an X.509 certificate of version {}",
+                parsed.version().0.saturating_add(1)
+            )),
+            (_, Err(rustls::Error::InconsistentKeys(_))) => {
+                self.report.clash(
+                    title(),
+                    (key.span(), "this key does not belong to the certificate"),
+                    (certificate.span(), "the certificate"),
+                    "write the path of the key that belongs to the certificate",
+                );
+                return None;
+            }
+            (Ok((_, parsed)), Ok(())) => Ok(parsed.validity().clone()),
+            (Err(error), _) => Err(error.to_string()),
+            (_, Err(error)) => Err(error.to_string()),
+        };
         let path = certificate.get_ref();
+        let validity = match validity {
+            Ok(validity) => validity,
+            Err(label) => {
+                let title = format!("the certificate {} cannot be used", path.display());
+                let help = "make an X.509 certificate of version 3 with subjectAltName, such as \
+                            with `openssl x509 -req` and its option `-extfile`";
+                self.report.error(certificate.span(), title, label, help);
+                return None;
+            }
+        };
         if self.certificates.iter().all(|known| known.path != *path) {
             self.certificates.push(Certificate {
                 path: path.clone(),
-                valid_from: since_epoch(parsed.validity().not_before.timestamp()),
-                valid_to: since_epoch(parsed.validity().not_after.timestamp()),
+                valid_from: since_epoch(validity.not_before.timestamp()),
+                valid_to: since_epoch(validity.not_after.timestamp()),
             });
         }
         Some(Arc::new(identity))

@@ -4,6 +4,19 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 use super::*;
 
+/// A certificate of X.509 version 1, as OpenSSL 3.0 makes it without `-extfile`.
+const VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBIjCByQIUBNhmeEaQ0QpIq1IKh/T/rcYo5+cwCgYIKoZIzj0EAwIwFDESMBAG
+A1UEAwwJbG9jYWxob3N0MB4XDTI2MTIwMTAyMzYxNFoXDTM2MTEyODAyMzYxNFow
+FDESMBAGA1UEAwwJbG9jYWxob3N0MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE
+uXAxk/dWQVyD5yTlQ+aDbwjx74Xo+JCFLd4kc7Sp6kkfzzgd6gtwsBSyhXCu189S
+JYPdciw3FfF5YFOURXWyVTAKBggqhkjOPQQDAgNIADBFAiApQ/KBpoAyIb3DJn0I
+4X/u42LX7UxNTTeZHrAJru0MgQIhAJUuj3yCWPh5E5kadKAYZAvHKRJKpi0HsREg
+B9PwCBl7
+-----END CERTIFICATE-----
+";
+
 /// Returns the errors in a configuration whose listener has a certificate file and a key file with
 /// these contents.
 fn errors(certificate: &str, key: &str) -> String {
@@ -41,4 +54,22 @@ fn an_encrypted_private_key_is_reported_as_encrypted() {
     }
     let shown = errors(&cert.pem(), "no key\n");
     assert!(shown.contains("the file contains no private key"), "{shown}");
+}
+
+/// RFC 5280 §4.1.2.9: extensions such as subjectAltName "MUST only appear if the version is 3".
+#[test]
+fn an_error_in_the_certificate_is_not_reported_as_one_of_the_key() {
+    let made = || generate_simple_self_signed(["a.example".to_owned()]).unwrap();
+    let CertifiedKey { cert, signing_key } = made();
+    let key = signing_key.serialize_pem();
+    let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    for (certificate, label) in [(VERSION_1, "an X.509 certificate of version 1"), (garbage, "")] {
+        let shown = errors(certificate, &key);
+        assert!(shown.contains("error: the certificate /"), "{shown}");
+        assert!(shown.contains(label) && !shown.contains("does not belong"), "{shown}");
+        assert!(shown.contains("help: make an X.509 certificate of version 3"), "{shown}");
+        assert!(shown.ends_with("1 error\n"), "{shown}");
+    }
+    let shown = errors(&cert.pem(), &made().signing_key.serialize_pem());
+    assert!(shown.contains("this key does not belong to the certificate"), "{shown}");
 }
