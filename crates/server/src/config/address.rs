@@ -113,13 +113,43 @@ pub(super) fn own_host(text: &str) -> Result<String, Wrong> {
     if is_host_name(name) {
         return Ok(name.to_ascii_lowercase());
     }
-    match text.rsplit_once(':') {
-        Some((host, _)) if is_host_name(host) || unbracketed(host).parse::<IpAddr>().is_ok() => {
-            let help = format!("write `\"{host}\"`: the port is that of the listener");
-            Err(Wrong::with_help("contains a port", help))
-        }
-        _ => Err("not a host name or address".into()),
+    Err(not_a_host(text, "the port is that of the listener"))
+}
+
+/// Returns the error for `text`, which is not a host name or IP address. If the text contains one,
+/// as `sip:alice@example.com:5060` does, the remedy is to write only this host. `ports` is the
+/// reason why the host has no port.
+pub(super) fn not_a_host(text: &str, ports: &str) -> Wrong {
+    if let Some(host) = part_of_uri(text).and_then(without_port) {
+        Wrong::with_help("more than a host name or address", format!("write `\"{host}\"`"))
+    } else if let Some(host) = without_port(text) {
+        Wrong::with_help("contains a port", format!("write `\"{host}\"`: {ports}"))
+    } else {
+        "not a host name or address".into()
     }
+}
+
+/// Returns the host and port of a URI, which may lack its scheme. Returns `None` if `text` contains
+/// nothing else.
+fn part_of_uri(text: &str) -> Option<&str> {
+    let begins_with = |scheme: &&str| {
+        text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    let scheme = ["sip:", "sips:"].into_iter().find(begins_with).map_or(0, str::len);
+    let rest = text[scheme..].split([';', '?']).next()?;
+    let part = rest.rsplit_once('@').map_or(rest, |(_, part)| part);
+    (part.len() < text.len()).then_some(part)
+}
+
+/// Returns the host at the beginning of `text`, which may end with a port.
+fn without_port(text: &str) -> Option<&str> {
+    let is_host = |host: &&str| {
+        is_host_name(host.strip_suffix('.').unwrap_or(host))
+            || unbracketed(host).parse::<IpAddr>().is_ok()
+    };
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let host = text.rsplit_once(':').filter(|(_, port)| is_port(port)).map(|(host, _)| host);
+    [Some(text), host].into_iter().flatten().find(is_host)
 }
 
 /// Returns the address as the host of a URI: an IPv6 address in brackets.
@@ -292,6 +322,18 @@ mod tests {
             let remedy = format!("write `\"{right}\"`: the port is that of the listener");
             assert_eq!(help(own_host(wrong)), remedy);
         }
+        for (wrong, right) in [
+            ("sip:a.example", "a.example"),
+            ("SIPS:a.example:5061;transport=tls", "a.example"),
+            ("alice@a.example", "a.example"),
+            ("sip:alice@[::1]:5060", "[::1]"),
+        ] {
+            assert_eq!(label(own_host(wrong)), "more than a host name or address", "{wrong}");
+            assert_eq!(help(own_host(wrong)), format!("write `\"{right}\"`"));
+        }
+        // The colon is not before a port, or the host is called `sip`.
+        assert_eq!(label(own_host("a.example:b")), "not a host name or address");
+        assert_eq!(help(own_host("sip:5060")), "write `\"sip\"`: the port is that of the listener");
         assert_eq!(label(own_host("0.0.0.0")), "no packet can be sent to the wildcard address");
         for wrong in ["", ".", "a..b", "a_b", "*.example.com", "1.2.3", "::ffff:192.0.2.1"] {
             assert!(own_host(wrong).is_err(), "{wrong}");

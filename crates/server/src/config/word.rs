@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 use tidegate_proxy::Senders;
 use tidegate_sip::{Scheme, Uri};
 
-use super::address::{in_uri, is_host_name, network, unbracketed};
+use super::address::{in_uri, is_host_name, network, not_a_host, unbracketed};
 use super::shape::Wrong;
 
 /// The methods of RFC 3261 and its extensions. Any other method is valid too, but one of these
@@ -168,23 +168,20 @@ pub(super) fn method(text: &str) -> Result<String, Wrong> {
     Ok(text.to_owned())
 }
 
-/// Reads a `domain` of a route. Returns a host name in lower case, or an IP address in the form of
-/// a URI.
+/// Reads a `domain` of a route. Returns a host name in lower case and without a final dot, or an IP
+/// address in the form of a URI.
 pub(super) fn domain(text: &str) -> Result<String, Wrong> {
     if let Ok(ip) = unbracketed(text).parse::<IpAddr>() {
         return Ok(in_uri(ip));
     }
-    if is_host_name(text) {
-        return Ok(text.to_ascii_lowercase());
+    let name = text.strip_suffix('.').unwrap_or(text);
+    if is_host_name(name) {
+        return Ok(name.to_ascii_lowercase());
     }
-    match text.rsplit_once(':') {
-        Some((host, _)) if is_host_name(host) => {
-            let help = format!("write `\"{host}\"`: a domain matches every port");
-            Err(Wrong::with_help("contains a port", help))
-        }
-        _ if text.contains('*') => Err("this version does not support patterns with `*`".into()),
-        _ => Err("not a host name or address".into()),
+    if text.contains('*') {
+        return Err("this version does not support patterns with `*`".into());
     }
+    Err(not_a_host(text, "a domain matches every port"))
 }
 
 /// Reads `from` of a route: the senders whose requests the route matches.
@@ -284,7 +281,14 @@ mod tests {
         assert_eq!(domain("Example.COM").as_deref(), Ok("example.com"));
         assert_eq!(domain("2001:DB8::1").as_deref(), Ok("[2001:db8::1]"));
         assert_eq!(domain("[::1]").as_deref(), Ok("[::1]"));
-        assert!(domain("example.com:5060").unwrap_err().help.unwrap().contains("\"example.com\""));
+        assert_eq!(domain("Example.COM.").as_deref(), Ok("example.com"));
+        let help = |text: &str| domain(text).unwrap_err().help.unwrap();
+        for wrong in ["example.com:5060", "[2001:db8::1]:5060"] {
+            assert!(help(wrong).ends_with("`: a domain matches every port"), "{wrong}");
+        }
+        for wrong in ["sip:example.com", "alice@example.com", "sips:alice@example.com:5061"] {
+            assert_eq!(help(wrong), "write `\"example.com\"`");
+        }
         assert_eq!(
             domain("*.example.com").unwrap_err().label,
             "this version does not support patterns with `*`"
