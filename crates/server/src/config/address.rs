@@ -1,7 +1,7 @@
 //! Reads the addresses of sockets, networks, servers and hosts in a configuration.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -12,6 +12,9 @@ pub(super) const SIP_PORT: u16 = 5060;
 
 /// The port of DNS, RFC 1035 §4.2.
 const DNS_PORT: u16 = 53;
+
+/// The label of an IPv6 address that lacks its brackets.
+const WITHOUT_BRACKETS: &str = "an IPv6 address without brackets";
 
 /// A host and a port, as in a Via or a Record-Route (`sent-by`, RFC 3261 §20.42).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,12 +77,8 @@ pub(super) fn network(text: &str) -> Result<IpNet, Wrong> {
 
 /// Reads an address to advertise to peers, such as `sip.example.com:5060` or `192.0.2.1:5060`.
 pub(super) fn advertised(text: &str) -> Result<HostPort, Wrong> {
-    let port_missing = |host: &str| {
-        let help = format!("write `\"{}:{SIP_PORT}\"`", host.escape_debug());
-        Wrong::with_help("no port", help)
-    };
     if let Ok(ip) = unbracketed(text).parse::<IpAddr>() {
-        return Err(port_missing(&in_uri(ip)));
+        return Err(Wrong::with_help("no port", add_port("", text, ip)));
     }
     if let Ok(address) = text.parse::<SocketAddr>() {
         reachable(address)?;
@@ -87,13 +86,14 @@ pub(super) fn advertised(text: &str) -> Result<HostPort, Wrong> {
     }
     let Some((host, port)) = text.rsplit_once(':') else {
         return Err(if is_host_name(text) {
-            port_missing(text)
+            Wrong::with_help("no port", format!("write `\"{text}:{SIP_PORT}\"`"))
         } else {
             "not a host and a port".into()
         });
     };
     if !is_host_name(host) {
-        return Err("not a host name or address".into());
+        let brackets = bracketed(text).map(|address| unbracketed_error("", address));
+        return Err(brackets.unwrap_or_else(|| "not a host name or address".into()));
     }
     match port.parse() {
         Ok(0) | Err(_) => Err("the port is not a number from 1 to 65535".into()),
@@ -169,12 +169,14 @@ pub(super) fn unbracketed(text: &str) -> &str {
 /// 5060.
 pub(super) fn sip_address(text: &str) -> Result<SocketAddr, Wrong> {
     let address = match unbracketed(text).parse::<IpAddr>() {
-        Ok(IpAddr::V6(_)) if !text.starts_with('[') => {
-            let help = format!("write `\"sip:[{text}]:{SIP_PORT}\"`");
-            return Err(Wrong::with_help("an IPv6 address without brackets", help));
+        Ok(ip @ IpAddr::V6(_)) if !text.starts_with('[') => {
+            return Err(Wrong::with_help(WITHOUT_BRACKETS, add_port("sip:", text, ip)));
         }
         Ok(ip) => SocketAddr::new(unmapped(ip)?, SIP_PORT),
-        Err(_) => socket(text)?,
+        Err(_) => match bracketed(text) {
+            Some(address) => return Err(unbracketed_error("sip:", address)),
+            None => socket(text)?,
+        },
     };
     reachable(address)?;
     Ok(address)
@@ -186,8 +188,10 @@ fn socket(text: &str) -> Result<SocketAddr, Wrong> {
         return Ok(address);
     }
     if let Ok(ip) = unbracketed(text).parse::<IpAddr>() {
-        let help = format!("write `\"{}\"`", SocketAddr::new(ip, SIP_PORT));
-        return Err(Wrong::with_help("no port", help));
+        return Err(Wrong::with_help("no port", add_port("", text, ip)));
+    }
+    if let Some(address) = bracketed(text) {
+        return Err(unbracketed_error("", address));
     }
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
     if is_host_name(host) {
@@ -198,6 +202,34 @@ fn socket(text: &str) -> Result<SocketAddr, Wrong> {
         return Err("the port is not a number from 0 to 65535".into());
     }
     Err("not an IP address and a port".into())
+}
+
+/// Returns the remedy for `text`, which is the address `ip` without a port. `scheme` is written in
+/// front. The last group of an IPv6 address may be meant as its port. The remedy then names both
+/// addresses.
+fn add_port(scheme: &str, text: &str, ip: IpAddr) -> String {
+    let whole = SocketAddr::new(ip, SIP_PORT);
+    match bracketed(text) {
+        Some(address) => format!(
+            "write `\"{scheme}{address}\"` if `{}` is the port, and otherwise \
+             `\"{scheme}{whole}\"`",
+            address.port()
+        ),
+        None => format!("write `\"{scheme}{whole}\"`"),
+    }
+}
+
+/// Returns the address and port that `text` means if it is an IPv6 address without brackets,
+/// followed by a port. RFC 3261 §25.1 (`IPv6reference`): a URI has the address in brackets.
+fn bracketed(text: &str) -> Option<SocketAddr> {
+    let (ip, port) = text.rsplit_once(':')?;
+    let port = port.parse::<u16>().ok().filter(|port| *port != 0)?;
+    Some(SocketAddr::new(ip.parse::<Ipv6Addr>().ok()?.into(), port))
+}
+
+/// Returns the error for an IPv6 address without brackets that is followed by a port.
+fn unbracketed_error(scheme: &str, address: SocketAddr) -> Wrong {
+    Wrong::with_help(WITHOUT_BRACKETS, format!("write `\"{scheme}{address}\"`"))
 }
 
 fn reachable(address: SocketAddr) -> Result<(), Wrong> {
@@ -278,6 +310,33 @@ mod tests {
             "a multicast or broadcast address, not the address of one machine"
         );
         assert_eq!(listening_or_off("off"), Ok(None));
+    }
+
+    /// RFC 3261 §25.1: `IPv6reference = "[" IPv6address "]"`. Without brackets, the last group may
+    /// be meant as the port.
+    #[test]
+    fn an_ipv6_address_without_brackets_may_have_a_port() {
+        let both = |scheme: &str| {
+            format!(
+                "write `\"{scheme}[2001:db8::10]:5070\"` if `5070` is the port, and otherwise \
+                 `\"{scheme}[2001:db8::10:5070]:5060\"`"
+            )
+        };
+        assert_eq!(help(sip_address("2001:db8::10:5070")), both("sip:"));
+        assert_eq!(help(listening("2001:db8::10:5070")), both(""));
+        assert_eq!(help(advertised("2001:db8::10:5070")), both(""));
+        // These texts are no addresses, because a group has at most four digits.
+        let long = "2001:db8::10:15070";
+        assert_eq!(label(sip_address(long)), WITHOUT_BRACKETS);
+        assert_eq!(help(sip_address(long)), "write `\"sip:[2001:db8::10]:15070\"`");
+        for help in [help(listening(long)), help(advertised(long)), help(name_server(long))] {
+            assert_eq!(help, "write `\"[2001:db8::10]:15070\"`");
+        }
+        // The last group is no port.
+        for (text, whole) in [("2001:db8::a", "[2001:db8::a]"), ("::1", "[::1]"), ("1::0", "[1::]")]
+        {
+            assert_eq!(help(sip_address(text)), format!("write `\"sip:{whole}:5060\"`"));
+        }
     }
 
     #[test]
