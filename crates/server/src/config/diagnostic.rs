@@ -159,6 +159,11 @@ impl Report {
         self.list.is_empty()
     }
 
+    /// Returns whether further errors are only counted.
+    pub fn is_full(&self) -> bool {
+        self.list.len() >= KEPT_MAX
+    }
+
     /// Returns the reported errors. `text` is the content of the file `path`. At least one error
     /// must have been reported.
     pub(crate) fn into_diagnostics(mut self, path: &Path, text: &str) -> Diagnostics {
@@ -173,10 +178,10 @@ impl Report {
     }
 
     fn push(&mut self, title: String, spots: Vec<(Range<usize>, String)>, help: String) {
-        if self.list.len() < KEPT_MAX {
-            self.list.push(Diagnostic { title, spots, help });
-        } else {
+        if self.is_full() {
             self.omitted += 1;
+        } else {
+            self.list.push(Diagnostic { title, spots, help });
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
@@ -62,8 +63,10 @@ impl<'i> Document<'i> {
             }
         };
         let (table, errors) = DeTable::parse_recoverable(text);
-        for error in &errors {
-            report_syntax(error, &mut report);
+        // In JSON, nearly each line has an error.
+        let count_max = if is_json(text) { 1 } else { usize::MAX };
+        for error in errors.iter().take(count_max) {
+            report_syntax(error, text, &mut report);
         }
         // After a syntax error the parser guesses the rest, so the rest is not checked.
         if errors.is_empty() {
@@ -85,16 +88,175 @@ impl<'i> Document<'i> {
     }
 }
 
-fn report_syntax(error: &toml::de::Error, report: &mut Report) {
+/// Reports that the text is not TOML.
+fn report_syntax(error: &toml::de::Error, text: &str, report: &mut Report) {
     let values = ["string", "quot", "literal", "float", "integer", "value", "number"];
     let message = error.message().trim_end_matches(", expected nothing");
-    let help = if message.contains("duplicate key") {
-        "remove one of the two definitions"
-    } else if values.iter().any(|noun| message.contains(noun)) {
-        "write text in double quotes, such as `address = \"127.0.0.1:5060\"`"
-    } else {
-        "write one `[table]` or one `key = value` on each line"
-    };
     let title = format!("not TOML: {message}");
-    report.error(error.span().unwrap_or(0..0), title, "", help);
+    let span = error.span().unwrap_or(0..0);
+    if report.is_full() {
+        // A remedy would be read by nobody, and could take time in proportion to the file.
+        return report.error(span, title, "", "");
+    }
+    let line = Line::at(text, span.start);
+    if message.contains("duplicate key") {
+        return report_duplicate(text, span, line, title, report);
+    }
+    let help = if is_json(text) {
+        "write TOML, not JSON: tables such as `[[listen]]`, and `key = value` below them".to_owned()
+    } else if let Some(number) = line.number_with_commas() {
+        format!("write `{}`, without commas", number.replace(',', "_"))
+    } else if values.iter().any(|noun| message.contains(noun)) {
+        "write text in double quotes, such as `address = \"127.0.0.1:5060\"`".to_owned()
+    } else {
+        "write one `[table]` or one `key = value` on each line".to_owned()
+    };
+    report.error(span, title, "", help);
+}
+
+/// Returns whether `text` is JSON. No TOML file begins with a brace.
+fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with('{')
+}
+
+/// Reports that the table or key at `span`, in `line`, is defined twice. Also reports a table whose
+/// header is below one of its inner tables.
+fn report_duplicate(
+    text: &str,
+    span: Range<usize>,
+    line: Line<'_>,
+    title: String,
+    report: &mut Report,
+) {
+    let mut earlier = Vec::new();
+    let mut start = 0;
+    for text in text[..line.start].split_inclusive('\n') {
+        earlier.push(Line { start, text });
+        start += text.len();
+    }
+    let (first, inner) = match line.header() {
+        Some(header) => {
+            let name = table_name(header);
+            let is_same = |other: &&Line<'_>| {
+                other.header().is_some_and(|h| table_name(h) == name && !h.starts_with("[["))
+            };
+            let is_inner = |other: &&Line<'_>| {
+                let rest = other.header().and_then(|h| table_name(h).strip_prefix(name));
+                rest.is_some_and(|rest| rest.starts_with('.'))
+            };
+            (earlier.iter().rfind(is_same), earlier.iter().find(is_inner))
+        }
+        None => {
+            let own = line.key();
+            let of_table = earlier.iter().rev().take_while(|other| other.header().is_none());
+            (of_table.filter(|other| own.is_some() && other.key() == own).last(), None)
+        }
+    };
+    if let Some(first) = first {
+        let help = "remove one of the two definitions";
+        report.clash(title, (span, "defined again"), (first.content(), "defined here"), help);
+    } else if let (Some(inner), Some(header)) = (inner, line.header()) {
+        let help = format!("write `{header}` above `{}`", inner.header().unwrap_or_default());
+        let label = "this table is inside the other one";
+        report.clash(title, (span, "defined too late"), (inner.content(), label), help);
+    } else {
+        report.error(span, title, "", "remove one of the two definitions");
+    }
+}
+
+/// A line of a file.
+#[derive(Clone, Copy)]
+struct Line<'i> {
+    /// The position of the line in the file, in bytes.
+    start: usize,
+    text: &'i str,
+}
+
+impl<'i> Line<'i> {
+    /// Returns the line that contains the byte at `at`.
+    fn at(text: &'i str, at: usize) -> Self {
+        let before = text.get(..at).unwrap_or(text);
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self { start, text: text[start..].lines().next().unwrap_or_default() }
+    }
+
+    /// Returns the header of a table in this line, with its brackets.
+    fn header(self) -> Option<&'i str> {
+        let header = self.text.split('#').next()?.trim();
+        (header.starts_with('[') && header.ends_with(']')).then_some(header)
+    }
+
+    /// Returns the key at the beginning of this line.
+    fn key(self) -> Option<&'i str> {
+        self.text.split_once('=').map(|(key, _)| key.trim())
+    }
+
+    /// Returns the position in the file of the header or key in this line.
+    fn content(self) -> Range<usize> {
+        let length = self.header().or(self.key()).unwrap_or_default().len();
+        let start = self.start + self.text.len() - self.text.trim_start().len();
+        start..start + length
+    }
+
+    /// Returns the value in this line if it is an integer with commas, such as `2,000`.
+    fn number_with_commas(self) -> Option<&'i str> {
+        let value = self.text.split_once('=')?.1.split('#').next()?.trim();
+        let (first, groups) = value.split_once(',')?;
+        let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+        let is_first = (1..=3).contains(&first.len()) && is_number(first);
+        let is_group = |group: &str| group.len() == 3 && is_number(group);
+        (is_first && groups.split(',').all(is_group)).then_some(value)
+    }
+}
+
+/// Returns the name in the header of a table.
+fn table_name(header: &str) -> &str {
+    header.trim_matches(['[', ']'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(text: &str) -> String {
+        Document::parse(Path::new("t.toml"), text.as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_number_with_commas_is_shown_with_underscores() {
+        for (text, help) in [
+            ("calls_max = 2,000\n", "write `2_000`, without commas"),
+            ("a = 1\ncalls_max = 1,200,000 # many\nb = 2\n", "write `1_200_000`, without commas"),
+            ("a = 1,2\n", "write text in double quotes"),
+        ] {
+            let shown = errors(text);
+            assert!(shown.contains(help), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_table_above_the_table_that_contains_it_is_reported() {
+        let shown = errors("[[pool.backend]]\nuri = 1\n\n[[pool]]\nname = 2\n");
+        assert!(shown.contains("t.toml:4:3"), "{shown}");
+        assert!(shown.contains("help: write `[[pool]]` above `[[pool.backend]]`"), "{shown}");
+        assert!(shown.contains("1 | [[pool.backend]]"), "{shown}");
+    }
+
+    #[test]
+    fn a_table_that_is_defined_twice_is_reported_with_its_first_definition() {
+        let shown = errors("[[pool]]\n  [pool.health] # one\na = 1\n[pool.health]\nb = 2\n");
+        for part in ["t.toml:4:7", "[pool.health] # one", "defined here", "remove one"] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        // Each pool may have this table.
+        let text = "[[pool]]\n[pool.health]\n[[pool]]\n[pool.health]\n";
+        assert!(Document::parse(Path::new("t.toml"), text.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn json_is_one_error() {
+        let shown = errors("{\"listen\": [],\n\"pool\": [{\"name\": \"app\"}]}\n");
+        assert!(shown.contains("help: write TOML, not JSON"), "{shown}");
+        assert!(shown.ends_with("t.toml: 1 error\n"), "{shown}");
+    }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::diagnostic::{Report, nearest, quoted, suggestion};
+use super::diagnostic::{Report, alternatives, nearest, quoted, suggestion};
 use super::knob::{Knob, Shape, Table};
 
 /// A table of a TOML file, with the [`Table`] that defines its keys.
@@ -218,7 +218,11 @@ impl<'a, 'i> Section<'a, 'i> {
         };
         for key in self.unknown() {
             let name = quoted(key.get_ref());
-            let help = suggestion(self.meant_by(key), self.table.names());
+            let inner = headers_within(self.table, key.get_ref());
+            let help = match inner.is_empty() {
+                true => suggestion(self.meant_by(key), self.table.names()),
+                false => format!("did you mean {}?", alternatives(inner)),
+            };
             report.error(key.span(), format!("unknown key {name}{place}"), "not known here", help);
         }
     }
@@ -239,4 +243,16 @@ impl<'a, 'i> Section<'a, 'i> {
     fn meant_by(&self, key: &Spanned<DeString<'i>>) -> Option<&'static str> {
         nearest(key.get_ref(), self.table.names().filter(|name| !self.content.contains_key(*name)))
     }
+}
+
+/// Returns the headers of the tables called `name` that are deeper inside `table` than its own inner
+/// tables.
+fn headers_within(table: &Table, name: &str) -> Vec<&'static str> {
+    let mut headers = Vec::new();
+    for inner in table.tables {
+        let called = inner.tables.iter().filter(|deeper| deeper.name == name);
+        headers.extend(called.map(|deeper| deeper.header));
+        headers.extend(headers_within(inner, name));
+    }
+    headers
 }
