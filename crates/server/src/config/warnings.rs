@@ -1,9 +1,13 @@
 //! Warnings about a valid configuration.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
+use tidegate_proxy::RuleTarget;
 
+use super::diagnostic::nearest;
+use super::word::METHODS;
 use super::{Config, Listen, Pool};
 
 /// The laws that begin to reject new work when the queue reaches a high watermark. Each law comes
@@ -16,8 +20,9 @@ impl Config {
         let admin = self.admin.address.and_then(admin_warning);
         let listeners = self.listen.iter().flat_map(listener_warnings);
         let pools = self.pool.iter().flat_map(|pool| self.pool_warnings(pool));
+        let routes = self.method_warnings().into_iter().chain(self.idle_pool_warnings());
         let others = self.spared_warning().into_iter().chain(self.watermark_warning());
-        admin.into_iter().chain(listeners).chain(pools).chain(others).collect()
+        admin.into_iter().chain(listeners).chain(pools).chain(routes).chain(others).collect()
     }
 
     /// Returns warnings about a pool whose back ends are not authenticated.
@@ -41,6 +46,46 @@ impl Config {
             })
         });
         verify.into_iter().chain(sources).collect()
+    }
+
+    /// Returns a warning for each method of a route that no RFC defines. RFC 3261 §25.1
+    /// (`extension-method`) allows such a method, but most are misspellings.
+    fn method_warnings(&self) -> Vec<String> {
+        let methods = self.route.iter().flat_map(|route| &route.methods);
+        let unknown = methods.filter(|method| !METHODS.contains(&method.as_str()));
+        let warning = |method: &String| {
+            let near = nearest(method, METHODS).map(|near| format!("; did you mean `{near}`?"));
+            format!(
+                "a `[[route]]` has the method `{method}`, which no RFC defines{}",
+                near.unwrap_or_default()
+            )
+        };
+        unknown.map(warning).collect()
+    }
+
+    /// Returns a warning for each pool that gets no new requests from a route or as a backup.
+    fn idle_pool_warnings(&self) -> Vec<String> {
+        let routed = self.route.iter().filter_map(|route| match route.to {
+            RuleTarget::Pool(index) => Some(index),
+            RuleTarget::RequestUri | RuleTarget::Users => None,
+        });
+        let backup = |&index: &usize| {
+            let name = self.pool[index].backup.as_ref()?;
+            self.pool.iter().position(|pool| pool.name == *name)
+        };
+        let routed: BTreeSet<usize> = routed.collect();
+        // The reader rejects loops of backup pools, so this ends.
+        let used = routed.into_iter().flat_map(|first| std::iter::successors(Some(first), backup));
+        let used: BTreeSet<usize> = used.collect();
+        let idle = self.pool.iter().enumerate().filter(|(index, _)| !used.contains(index));
+        let warning = |(_, Pool { name, .. }): (usize, &Pool)| {
+            format!(
+                "no route and no `backup` leads to the pool `{name}`, so its servers get no new \
+                 requests; add a `[[route]]` with `to = \"{name}\"`, or remove the pool if its \
+                 servers send no requests either"
+            )
+        };
+        idle.map(warning).collect()
     }
 
     /// Returns a warning if the queue of a shard is too small for the high watermark of the law.
@@ -187,6 +232,37 @@ mod tests {
         for address in ["127.0.0.1:9090", "127.0.0.9:9090", "[::1]:9090", "off"] {
             assert_eq!(warnings(address), [""; 0], "{address}");
         }
+    }
+
+    #[test]
+    fn a_method_that_no_rfc_defines_is_reported() {
+        let told = warnings("[[route]]\nmethod = [\"INVTE\", \"BYE\"]\nto = \"app\"\n");
+        assert!(told.len() == 1, "{told:?}");
+        assert!(
+            told[0].ends_with("`INVTE`, which no RFC defines; did you mean `INVITE`?"),
+            "{told:?}"
+        );
+        let told = warnings("[[route]]\nmethod = [\"X-Own-Method\"]\nto = \"app\"\n");
+        assert!(told.len() == 1 && told[0].ends_with("defines"), "{told:?}");
+    }
+
+    #[test]
+    fn a_pool_without_new_requests_is_reported() {
+        let pool = |name: &str, more: &str| {
+            format!(
+                "[[pool]]\nname = \"{name}\"\n{more}\n[[pool.backend]]\nuri = \"sip:{name}:9\"\n"
+            )
+        };
+        let told = |pools: &str, to: &str| warnings(&format!("{pools}[[route]]\nto = \"{to}\"\n"));
+        let lonely = told(&pool("b", ""), "app");
+        assert!(lonely.len() == 1 && lonely[0].contains("leads to the pool `b`"), "{lonely:?}");
+        let chain = pool("b", "backup = \"c\"") + &pool("c", "backup = \"app\"");
+        assert_eq!(told(&chain, "b"), [""; 0]);
+        // The backup of a pool without new requests gets none either.
+        assert_eq!(told(&chain, "app").len(), 2);
+        let of_users = "[[user]]\naor = \"sip:a@b.example\"\ncontact = [\"sip:127.0.0.1:7\"]\n";
+        let lonely = told(of_users, "users");
+        assert!(lonely.len() == 1 && lonely[0].contains("leads to the pool `app`"), "{lonely:?}");
     }
 
     #[test]

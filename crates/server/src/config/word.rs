@@ -12,9 +12,9 @@ use tidegate_sip::{Scheme, Uri};
 use super::address::{in_uri, is_host_name, network, not_a_host, unbracketed};
 use super::shape::Wrong;
 
-/// The methods of RFC 3261 and its extensions. Any other method is valid too, but one of these
-/// methods in lower or mixed case is reported as a misspelling.
-const METHODS: [&str; 14] = [
+/// The methods of RFC 3261 and its extensions. Any other method is valid too, but causes a warning,
+/// and one of these methods in lower or mixed case is an error.
+pub(super) const METHODS: [&str; 14] = [
     "INVITE",
     "ACK",
     "CANCEL",
