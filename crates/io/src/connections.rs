@@ -273,6 +273,11 @@ impl Connections {
                     // complete.
                     if cause == CloseCause::Insecure && connection.is_silent() {
                         HandshakeFailure::Rejected.counter(&self.counters).add(1);
+                        if id.is_opened() {
+                            let error = "the other side sent an alert: it does not accept the \
+                                         certificate of Tidegate, or asks for one";
+                            self.counters.tls_errors.record(now, connection.flow.remote, error);
+                        }
                     }
                     self.finish(now, id, cause);
                 }

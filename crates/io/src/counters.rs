@@ -2,6 +2,7 @@
 
 use tidegate_world::Counter;
 
+use crate::tls_errors::TlsErrors;
 use crate::unsent::Unsent;
 
 /// The counters of one shard since its start, readable while the shard runs. Each counter is exact.
@@ -157,6 +158,8 @@ pub struct Counters {
     pub idle_ns: Counter,
     /// Targets of datagrams that could not be sent, until another thread takes them.
     pub unsent: Unsent,
+    /// The last failed TLS handshakes on connections that the core opened.
+    pub tls_errors: TlsErrors,
 }
 
 impl Counters {

@@ -35,6 +35,9 @@ use unsent::UnsentTargets;
 /// Time between two checks of the states and counters.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// Time for which a failed TLS handshake counts as the cause of a change.
+const TLS_ERROR_FOR: Duration = Duration::from_secs(60);
+
 /// The subject of log lines about reloads that were not applied.
 const NOT_APPLIED: &str = "reloads are not applied, because removed back ends still have calls and \
                            leave no room for new ones";
@@ -198,7 +201,8 @@ impl Watch {
         let unseen = if seen.state.last() == state { falls } else { 0 };
         seen.counts.falls = counts.falls;
         if let Some(changes) = seen.state.see(now, state, unseen) {
-            let cause = cause(now, state, backend, &seen.counts, &counts);
+            let tls_error = tls_error(now, &self.shards, backend);
+            let cause = cause(now, state, backend, &seen.counts, &counts, tls_error);
             seen.counts = counts;
             tell(format!("{who} is {}{cause}{}", state.name(), more(changes)));
         }
@@ -294,14 +298,24 @@ impl Counts {
     }
 }
 
+/// Returns the error of the last TLS handshake with a back end, if this handshake failed a short
+/// time ago.
+fn tls_error(now: Timestamp, shards: &[ShardCounters], backend: &Backend) -> Option<String> {
+    let address = backend.address()?;
+    let errors = shards.iter().filter_map(|shard| shard.io.tls_errors.last(address));
+    let recent = errors.filter(|(at, _)| now.since(*at) <= TLS_ERROR_FOR);
+    recent.max_by_key(|(at, _)| *at).map(|(_, error)| error)
+}
+
 /// Returns text that explains the `state` of a back end. `before` has the counters at the previous
-/// log line about the back end.
+/// log line about the back end. `tls_error` is the error of its last TLS handshake.
 fn cause(
     now: Timestamp,
     state: State,
     backend: &Backend,
     before: &Counts,
     counts: &Counts,
+    tls_error: Option<String>,
 ) -> String {
     let why = match state {
         State::Up | State::SlowStart => return String::new(),
@@ -318,6 +332,8 @@ fn cause(
         State::Down | State::Suspect => {
             if counts.unreachable > before.unreachable {
                 "no program listens at its port (ICMP port unreachable, or a refused connection)"
+            } else if let Some(error) = tls_error {
+                return format!(": the TLS handshake failed: {error}");
             } else if counts.probes_failed > before.probes_failed {
                 return match backend.failed_probe_status() {
                     Some(status) => format!(": it answered {status} to a probe"),

@@ -1,5 +1,7 @@
 //! The handshakes of a connection: first TLS, then the WebSocket.
 
+use std::borrow::Cow;
+
 use tidegate_world::{Buffer, Counter, Pool, Timestamp};
 
 use super::reading::Unfilled;
@@ -16,8 +18,8 @@ pub(crate) enum Shaken {
     More,
     /// There are no bytes to read now.
     Nothing,
-    /// The TLS handshake has failed, so the connection ends.
-    Failed(HandshakeFailure),
+    /// The TLS handshake has failed with this error, so the connection ends.
+    Failed(HandshakeFailure, Cow<'static, str>),
     /// The handshake of the WebSocket has failed, so the connection ends.
     Rejected(UpgradeFailure),
 }
@@ -83,7 +85,8 @@ impl Connection {
         self.steps = self.steps.saturating_add(1);
         let filled = self.fill(now, quiet_until);
         if self.has_tls_handshake() {
-            return self.unfinished(filled, Shaken::Failed(HandshakeFailure::Closed));
+            let error = "the other side closed the connection".into();
+            return self.unfinished(filled, Shaken::Failed(HandshakeFailure::Closed, error));
         }
         if let Some(websocket) = self.websocket.as_mut().filter(|websocket| !websocket.is_open()) {
             match websocket.upgrade(&self.held) {
@@ -116,7 +119,7 @@ impl Connection {
                 // the alert. With TLS 1.3, the alert of a client that rejects our certificate
                 // follows the handshake.
                 let _ = self.send();
-                Shaken::Failed(HandshakeFailure::from(&error))
+                Shaken::Failed(HandshakeFailure::from(&error), error.to_string().into())
             }
             Err(Unfilled::Ended(_)) => closed,
         }

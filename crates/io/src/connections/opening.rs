@@ -133,6 +133,7 @@ impl Connections {
                     self.counters.websocket_handshakes.add(1);
                 }
                 if id.is_opened() {
+                    self.counters.tls_errors.clear(connection.flow.remote);
                     self.events.push_back(StreamEvent::Connected(connection.flow));
                 }
                 // A message may have come with the end of the handshake.
@@ -146,10 +147,13 @@ impl Connections {
                 connection.is_queued = false;
                 self.limit_held(id);
             }
-            Shaken::Failed(failure) => {
+            Shaken::Failed(failure, error) => {
                 // A later failure is not one of the TLS handshake, which is already counted as
                 // completed.
                 let is_of_tls = connection.has_tls_handshake() || connection.is_silent();
+                if is_of_tls && id.is_opened() {
+                    self.counters.tls_errors.record(now, connection.flow.remote, &error);
+                }
                 let counter = match is_of_tls {
                     true => failure.counter(&self.counters),
                     false => connection.closed(&self.counters),

@@ -280,6 +280,8 @@ fn a_server_that_rejects_us_after_the_handshake_is_counted() {
     assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
     assert_eq!(scene.closed(), CloseCause::Insecure);
     assert_eq!(scene.counters.tls_failed_rejected.get(), 1);
+    let (_, error) = scene.counters.tls_errors.last(remote).unwrap();
+    assert!(error.contains("asks for one"), "{error}");
     back_end.join().unwrap();
 }
 
@@ -589,6 +591,8 @@ fn a_connection_is_opened_to_the_right_peer_only() {
             assert_eq!(scene.closed(), CloseCause::Insecure);
             assert_eq!(scene.counters.tls_failed_certificate.get(), 1);
         }
+        let error = scene.counters.tls_errors.last(remote).map(|(_, error)| error);
+        assert_eq!(error.is_some_and(|error| error.contains("not valid for name")), !is_right);
         // The identity of a peer at another address cannot be verified.
         scene.open(Transport::Tls, "127.0.0.1:9".parse().unwrap());
         assert_eq!(scene.closed(), CloseCause::Insecure);

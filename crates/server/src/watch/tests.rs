@@ -78,6 +78,31 @@ fn an_outage_and_its_end_are_logged_once_with_the_cause() {
     assert_eq!(watched.look(3750), [""; 0]);
 }
 
+/// A probe is not sent if the TLS handshake fails. A regression: the log said that the back end did
+/// not answer the probe.
+#[test]
+fn a_failed_tls_handshake_is_logged_as_the_cause() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    let [a, b] = ["a", "b"].map(|name| watched.registry.find(name).unwrap());
+    for backend in [&a, &b] {
+        let errors = &watched.shards[1].io.tls_errors;
+        errors.record(at(50), backend.address().unwrap(), "invalid peer certificate: Expired");
+    }
+    b.on_probe_failed(at(100), 1, None);
+    let told = watched.look(250);
+    let expected = "back end b of pool app is down: the TLS handshake failed: invalid peer \
+                    certificate: Expired";
+    assert!(told.contains(&expected.to_owned()), "{told:?}");
+    // The error is too old to be the cause.
+    a.on_probe_failed(at(70_000), 1, None);
+    let told = watched.look(70_250);
+    assert!(
+        told.contains(&"back end a of pool app is down: a probe got no answer".to_owned()),
+        "{told:?}"
+    );
+}
+
 /// A regression: the counters of the new back end were compared with those of the old one.
 #[test]
 fn the_causes_of_a_back_end_with_the_name_of_another_one_are_its_own() {
