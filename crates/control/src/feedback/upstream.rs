@@ -37,12 +37,22 @@ const RESTRAINED_KEPT: f64 = 0.95;
 // (1 hour)."
 pub(super) const AGREED: Duration = Duration::from_secs(3600);
 
+/// Time for which an offer stands although later requests of the peer contain none: as long as the
+/// response to the request with the offer may be sent again (64·T1, RFC 3261 §17). A peer that does
+/// not know yet whether this server gives feedback offers overload control only in its probes. The
+/// calls that it sends meanwhile must not withdraw the offer before the probe is answered.
+// RFC 7339 §4.1: "The downstream server MUST add a value to the "oc" parameter in the response going
+// upstream to a client that included the "oc" parameter in the request."
+const OFFER_STANDS: Duration = Duration::from_secs(32);
+
 /// The state of one peer: a server that sends requests to this one.
 #[derive(Debug)]
 pub(super) struct Upstream {
     /// The algorithm agreed with the peer, and the time at which it was chosen, or `None` if none
     /// is agreed.
     agreed: Option<(Algorithm, Timestamp)>,
+    /// Time of the last request that offered overload control.
+    offered: Timestamp,
     weight: u32,
     host: Option<u128>,
     /// Time of the last request of the peer.
@@ -64,6 +74,7 @@ impl Default for Upstream {
     fn default() -> Self {
         Self {
             agreed: None,
+            offered: Timestamp::ZERO,
             weight: 1,
             host: None,
             heard: Timestamp::ZERO,
@@ -104,6 +115,11 @@ impl Upstream {
         // Only user-centric fairness asks for claims.
         if let Some(cps) = claimed.filter(|_| settings.fairness == UpstreamFairness::User) {
             self.claim.on_claim(now, cps);
+        }
+        if offer.algorithms.is_some() {
+            self.offered = now;
+        } else if self.agreed.is_some() && now.since(self.offered) < OFFER_STANDS {
+            return;
         }
         let is_kept = self.agreed.is_some_and(|(algorithm, at)| {
             let is_wanted = algorithm == choose(common, settings.preferred).unwrap_or(algorithm);

@@ -395,7 +395,19 @@ fn an_ack_without_an_offer_does_not_end_what_was_agreed() {
     upstreams.on_request(at(2), 7, Category::Session, &both);
     let feedback = upstreams.feedback(at(2), 7);
     assert_eq!(feedback.map(|feedback| feedback.algorithm), Some(Algorithm::Loss), "the same");
-    // Any other request without an offer ends the agreement on an algorithm.
-    upstreams.on_request(at(3), 7, Category::Ongoing, &APART);
-    assert_eq!(upstreams.feedback(at(3), 7), None);
+}
+
+// RFC 7339 §4.1: the value is "in the response going upstream to a client that included the "oc"
+// parameter in the request". A server that does not know yet whether this one gives feedback
+// offers overload control only in a probe. Its calls arrive between the probe and the response.
+#[test]
+fn rfc7339_4_1_an_offer_stands_until_its_response_cannot_be_repeated_any_more() {
+    let mut upstreams = upstreams(UpstreamSettings::default());
+    upstreams.on_request(at(0), 7, Category::Single, &OFFER);
+    upstreams.on_request(at(1), 7, Category::Session, &APART);
+    assert!(upstreams.feedback(at(1), 7).is_some());
+    upstreams.on_request(at(31_999), 7, Category::Session, &APART);
+    assert!(upstreams.feedback(at(31_999), 7).is_some());
+    upstreams.on_request(at(32_000), 7, Category::Ongoing, &APART);
+    assert_eq!(upstreams.feedback(at(32_000), 7), None);
 }

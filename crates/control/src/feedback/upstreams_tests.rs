@@ -210,7 +210,8 @@ fn rfc7339_5_8_the_chosen_algorithm_stays_for_an_hour() {
     assert_eq!(chosen(10, Some(Algorithms::ALL)), Some(Algorithm::Loss), "not the preferred");
     assert_eq!(chosen(3601, Some(Algorithms::ALL)), Some(Algorithm::Rate));
     assert_eq!(chosen(3602, Some(Algorithms::LOSS)), Some(Algorithm::Loss), "it can no more");
-    assert_eq!(chosen(3603, None), None);
+    assert_eq!(chosen(3603, None), Some(Algorithm::Loss), "the response may be sent again");
+    assert_eq!(chosen(3634, None), None);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The server role in overload control (RFC 7339): which upstream peers take part in the feedback,
 //! how much each may send, and the feedback values for each.
 //!
-//! A peer takes part in the feedback if its requests offer overload control in their topmost Via,
-//! and if the peer is a back end, a trusted source or in a configured network. Each response to the
-//! peer's address, including a retransmitted response, has the current value in its topmost Via.
-//! Other peers get no values. While no peer takes part, the only cost is to examine the topmost Via
-//! of new work.
+//! A peer takes part in the feedback if its requests, or its probes alone, offer overload control in
+//! their topmost Via, and if the peer is a back end, a trusted source or in a configured network.
+//! Each response to the peer's address, including a retransmitted response, has the current value
+//! in its topmost Via. Other peers get no values. While no peer takes part, the only cost is to
+//! examine the topmost Via of new work.
 //!
 //! When the proxy forwards a request, it removes the peer's offer, so a response does not show
 //! whether the peer takes part. The address to which the response goes identifies the peer. On a
