@@ -38,6 +38,9 @@ pub struct Flow {
     pub admitted: u64,
     /// Pieces of new work that were rejected.
     pub rejected: u64,
+    /// Rejected pieces of new work whose source had exceeded its configured limit, or for which the
+    /// back ends had no room. These rejections say nothing about this server's own load.
+    pub limited: u64,
     /// Pieces of new work that were admitted at their arrival, but were rejected when their turn
     /// came, because they had waited too long. A piece that is judged only when its turn comes
     /// counts as `rejected` instead.

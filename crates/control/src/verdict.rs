@@ -126,3 +126,11 @@ documented_enum! {
         PeerShare = "peer_share",
     }
 }
+
+impl Reason {
+    /// Returns whether a limit of the source or of the back ends was reached, so the rejection says
+    /// nothing about the load of this server.
+    pub(crate) fn is_of_limit(self) -> bool {
+        matches!(self, Self::SourceLimit | Self::PoolFull | Self::PoolShare)
+    }
+}

@@ -495,6 +495,7 @@ impl Gate {
     ) {
         self.count(bucket, is_handed_off, |flow| {
             flow.rejected += 1;
+            flow.limited += u64::from(reason.is_of_limit());
             flow.lost += u64::from(matches!(reason, Reason::QueueFull | Reason::Stale));
         });
         self.count_early(now, bucket, reason);

@@ -21,7 +21,8 @@
 //!   single long wait comes from a stall or a quota. If ℓ is large, messages are always read late.
 //!   A busy tick in which nothing was read does not count, because a slow processor reads for some
 //!   ticks and then serves for some ticks.
-//! - The share of the offered calls that was rejected.
+//! - The share of the offered calls that was rejected, without calls that were rejected because
+//!   their source or the back ends had reached a limit.
 //! - The rate R of the calls that were sent to back ends, in a second of occupied time, and the mean
 //!   time L until a back end answered. The time constant of both is 1 s of occupied time. A 100 is
 //!   no answer. A call without an answer counts for 0.54 s.
@@ -53,8 +54,10 @@
 //!
 //! *Goodput.* Whenever the server does not receive, reject or serve existing calls, it works on
 //! admitted calls. So its goodput is the [`bound`](crate::bound), except for the time in which the
-//! queue is empty while calls are rejected. In equilibrium this part of the time is h/g times the
-//! rejected share, so it is below 0.034. No part of the processor is left unused as a margin.
+//! queue is empty while calls are rejected. If D is in equilibrium, this part of the time is h/g
+//! times the rejected share, so it is below 0.034. At its ceiling, D no longer limits this part: the
+//! queue is then as long as half of `wait_max` and empty for about 2 % of the time. No part of the
+//! processor is left unused as a margin.
 //!
 //! *Delay.* A new call waits W/μ = D (Little). D is `wait_min` if the load is so high that the
 //! queue never empties. D is near `wait_max` if the load is near the capacity, where only bursts
@@ -278,9 +281,11 @@ struct Tide {
 struct Queue {
     /// D: the target wait of new work in the queue, in seconds.
     wait_s: f64,
-    /// Number of pieces of work that were offered from the start to the last tick.
+    /// Number of pieces of work that were offered from the start to the last tick, without those
+    /// that a limit rejected.
     offered: u64,
-    /// Number of pieces of work that were rejected from the start to the last tick.
+    /// Number of pieces of work that were rejected from the start to the last tick, but not by a
+    /// limit.
     rejected: u64,
     /// Mean rejected share of the last second, 0 to 1. Idle time makes it fade faster.
     rejected_share: f64,
@@ -299,10 +304,13 @@ impl Queue {
     }
 
     /// Returns the rejected share of the work that was offered since the last tick, and starts the
-    /// next count.
+    /// next count. Work that a limit of its source or of the back ends rejected does not count:
+    /// otherwise a source above its limit would shorten the queue of all others, although the
+    /// processor has room for them.
     fn rejected(&mut self, flow: &Flow) -> f64 {
-        let offered = flow.offered - std::mem::replace(&mut self.offered, flow.offered);
-        let rejected = flow.rejected - std::mem::replace(&mut self.rejected, flow.rejected);
+        let [offered, rejected] = [flow.offered, flow.rejected].map(|count| count - flow.limited);
+        let offered = offered - std::mem::replace(&mut self.offered, offered);
+        let rejected = rejected - std::mem::replace(&mut self.rejected, rejected);
         (rejected as f64 / offered.max(1) as f64).min(1.0)
     }
 

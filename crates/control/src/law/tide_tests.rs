@@ -16,6 +16,22 @@ fn ticks(bench: &mut Bench, count: usize, occupancy: f64, taken: u64, rejected: 
     }
 }
 
+/// Like [`ticks`], and in each tick a limit rejects `limited` further calls.
+fn ticks_beside_limits(
+    bench: &mut Bench,
+    count: usize,
+    occupancy: f64,
+    [taken, rejected, limited]: [u64; 3],
+) {
+    for _ in 0..count {
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        flow.offered += limited;
+        flow.rejected += limited;
+        flow.limited += limited;
+        ticks(bench, 1, occupancy, taken, rejected);
+    }
+}
+
 fn window(bench: &Bench) -> f64 {
     match bench.allowance() {
         Allowance::Window(size) => size,
@@ -351,4 +367,22 @@ fn waits_are_in_order() {
     assert!(ENTRY.values(&[("wait_min", 0.2)]).is_err());
     assert!(ENTRY.values(&[("stale", 0.1)]).is_err());
     assert!(ENTRY.values(&[("wait_min", 0.16), ("stale", 0.16)]).is_ok());
+}
+
+// A source may be told that it exceeds its limit while the processor has room for all others.
+#[test]
+fn calls_above_the_limit_of_their_source_do_not_shorten_the_queue_of_others() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    ticks(&mut bench, 300, 0.8, 10, 0);
+    let whole = window(&bench);
+    ticks_beside_limits(&mut bench, 300, 0.8, [10, 0, 90]);
+    assert_window(&bench, whole);
+    // In an overload, the rejected share is that of the other calls.
+    let mut overloaded = [[10, 10, 0], [10, 10, 480]].map(|calls| {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        ticks_beside_limits(&mut bench, 20, 1.0, calls);
+        window(&bench)
+    });
+    overloaded.sort_by(f64::total_cmp);
+    assert_eq!(overloaded[0], overloaded[1]);
 }

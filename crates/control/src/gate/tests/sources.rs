@@ -215,6 +215,7 @@ fn a_limit_holds_without_any_overload() {
     assert!(matches!(ask(100, 5, &from(1)), Verdict::Admit(_)), "under no limit");
     let flow = flow(&gate);
     assert_eq!((flow.offered, flow.admitted, flow.rejected, flow.repeated), (5, 4, 1, 2));
+    assert_eq!(flow.limited, 1);
 }
 
 #[test]
@@ -365,6 +366,7 @@ fn work_without_headroom_takes_no_admission() {
     assert_eq!(ask(&mut gate, Headroom::Any, false, 1), Verdict::Reject(Reason::Again));
     let flow = gate.signals().flow(Bucket::Session);
     assert_eq!((flow.offered, flow.rejected, flow.admitted), (3, 2, 1));
+    assert_eq!(flow.limited, 2);
     // Each of these rejections, and each repetition, counts in `messages_rejected` and in
     // `messages_full`.
     gate.on_full(at(1), 5);
