@@ -4,6 +4,7 @@
 use ipnet::IpNet;
 use tidegate_control::Per;
 use tidegate_proxy::{Excess, Overload, Priority, ResourceValues, SourceLimit, SourceWeight};
+use toml::Spanned;
 
 use super::diagnostic::Report;
 use super::keys::Keys;
@@ -19,18 +20,80 @@ pub(super) fn read(
 ) -> Option<()> {
     let from = IpNet::default();
     let limit = SourceLimit { from, rate_cps: 0.0, burst: 0, per: Per::Source, then: Excess::Drop };
-    let limits = section.read_all(&LIMIT, |given, report| filled(limit, given, report), report);
+    let limits = section.read_all(
+        &LIMIT,
+        |given, report| Entry::read(limit, |limit| limit.from, given, report),
+        report,
+    );
+    check_reached(&limits, "limit", report);
     let weight = SourceWeight { from, weight: 0 };
-    let weights =
-        section.read_all(&SOURCE_WEIGHT, |given, report| filled(weight, given, report), report);
+    let weights = section.read_all(
+        &SOURCE_WEIGHT,
+        |given, report| Entry::read(weight, |weight| weight.from, given, report),
+        report,
+    );
+    check_reached(&weights, "weight", report);
     let priorities = section.read_all(&PRIORITY, read_priority, report);
     let table = SourcesTable::from(&*overload);
     let table = section.read_one(&SOURCES, |given, report| filled(table, given, report), report)?;
     (overload.gate.sources, overload.sources) = (table.gate, table.sources);
-    overload.sources.limits = limits.into_iter().collect::<Option<_>>()?;
-    overload.sources.weights = weights.into_iter().collect::<Option<_>>()?;
+    let limits = limits.into_iter().map(|entry| entry.values);
+    let weights = weights.into_iter().map(|entry| entry.values);
+    overload.sources.limits = limits.collect::<Option<_>>()?;
+    overload.sources.weights = weights.collect::<Option<_>>()?;
     overload.sources.priority = priorities.into_iter().collect::<Option<Vec<_>>>()?.pop();
     Some(())
+}
+
+/// An entry of `[[overload.limit]]` or `[[overload.weight]]`.
+struct Entry<T> {
+    /// The values of the entry, or `None` if an error was reported.
+    values: Option<T>,
+    /// The network in `from`, with its position in the file. `None` if it could not be read.
+    from: Option<Spanned<IpNet>>,
+}
+
+impl<T: Keys> Entry<T> {
+    /// Reads the keys in `section` into `values`. `from` returns the network of an entry.
+    fn read(
+        mut values: T,
+        from: fn(&T) -> IpNet,
+        section: &Section<'_, '_>,
+        report: &mut Report,
+    ) -> Self {
+        let wrong = section.fill(&mut values, report);
+        let span = section.place("from").filter(|_| !wrong.contains(&"from"));
+        let from = span.map(|span| Spanned::new(span, from(&values)));
+        Self { values: wrong.is_empty().then_some(values), from }
+    }
+}
+
+/// Reports each entry that never applies, because the first entry that matches a source applies and
+/// earlier entries match all its sources. `kind` is the word for an entry.
+fn check_reached<T>(entries: &[Entry<T>], kind: &str, report: &mut Report) {
+    let networks: Vec<_> = entries.iter().filter_map(|entry| entry.from.as_ref()).collect();
+    for (i, later) in networks.iter().enumerate() {
+        let net = later.get_ref();
+        let matches_all = |last: &usize| {
+            let earlier = networks[..=*last].iter().map(|earlier| *earlier.get_ref()).collect();
+            IpNet::aggregate(&earlier).iter().any(|joined| joined.contains(net))
+        };
+        let Some(last) = (0..i).find(matches_all).map(|last| networks[last]) else { continue };
+        let label = match last.get_ref().contains(net) {
+            true => format!("this {kind} applies to them"),
+            false => format!("this {kind} and those above it apply to them"),
+        };
+        let help = match last.get_ref() == net {
+            true => format!("remove one {kind}: a network has only one"),
+            false => format!("move the later {kind} up, or remove it"),
+        };
+        report.clash(
+            format!("no source has this {kind}"),
+            (later.span(), "earlier entries match all these sources"),
+            (last.span(), &label),
+            help,
+        );
+    }
 }
 
 /// Reads `[overload.priority]`. Returns `None` if an error was reported.
