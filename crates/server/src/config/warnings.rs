@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
-use tidegate_proxy::RuleTarget;
+use tidegate_proxy::{RuleTarget, Senders};
 
 use super::diagnostic::nearest;
 use super::word::METHODS;
@@ -21,6 +21,7 @@ impl Config {
         let listeners = self.listen.iter().flat_map(listener_warnings);
         let pools = self.pool.iter().flat_map(|pool| self.pool_warnings(pool));
         let routes = self.method_warnings().into_iter().chain(self.idle_pool_warnings());
+        let routes = routes.chain(self.trusted_route_warning());
         let others = self.spared_warning().into_iter().chain(self.watermark_warning());
         admin.into_iter().chain(listeners).chain(pools).chain(routes).chain(others).collect()
     }
@@ -61,6 +62,19 @@ impl Config {
             )
         };
         unknown.map(warning).collect()
+    }
+
+    /// Returns a warning if a route is for trusted sources, but no listener trusts a source. Back
+    /// ends match such a route too, so it may be intended.
+    fn trusted_route_warning(&self) -> Option<String> {
+        let is_for_trusted = self.route.iter().any(|route| route.from == Senders::Trusted);
+        let is_any_trusted = self.listen.iter().any(|listen| !listen.trust.is_empty());
+        (is_for_trusted && !is_any_trusted).then(|| {
+            "a `[[route]]` has `from = \"trusted\"`, but no `[[listen]]` has an address in `trust`, \
+             so only back ends match this route; list your peers in `trust` of the `[[listen]]` \
+             that receives their requests, or write `from = \"pool\"`"
+                .to_owned()
+        })
     }
 
     /// Returns a warning for each pool that gets no new requests from a route or as a backup.
@@ -244,6 +258,19 @@ mod tests {
         );
         let told = warnings("[[route]]\nmethod = [\"X-Own-Method\"]\nto = \"app\"\n");
         assert!(told.len() == 1 && told[0].ends_with("defines"), "{told:?}");
+    }
+
+    #[test]
+    fn a_route_for_trusted_sources_without_trust_is_reported_once() {
+        let routes = "[[route]]\nfrom = \"trusted\"\nmethod = [\"INVITE\"]\nto = \"app\"\n\
+                      [[route]]\nfrom = \"trusted\"\nto = \"request-uri\"\n";
+        let told = warnings(routes);
+        assert!(told.len() == 1 && told[0].contains("only back ends match"), "{told:?}");
+        assert_eq!(warnings(&routes.replace("trusted", "pool")), [""; 0]);
+        let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5060\"\n\
+                    trust = [\"192.0.2.7\"]\n[[pool]]\nname = \"app\"\n[[pool.backend]]\n\
+                    uri = \"sip:127.0.0.1:9\"\n";
+        assert_eq!(config(&format!("{text}{routes}")).warnings(), [""; 0]);
     }
 
     #[test]
