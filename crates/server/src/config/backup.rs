@@ -3,7 +3,7 @@
 use super::diagnostic::Report;
 use super::pool;
 
-/// Reports unknown backup pools and loops of backup pools.
+/// Reports unknown backup pools, and each loop of backup pools once.
 pub(super) fn check(drafts: &[pool::Draft], report: &mut Report) {
     // If the name of a pool is invalid, `backup` may mean this pool. So nothing is checked then.
     let names = drafts.iter().map(|pool| Some(pool.name.as_ref()?.get_ref().as_str()));
@@ -19,15 +19,25 @@ pub(super) fn check(drafts: &[pool::Draft], report: &mut Report) {
             report.unknown_name(written, "`backup` names", "pool", &names, "remove `backup`");
             continue;
         };
-        let chain = std::iter::successors(Some(first), |&next| backup(next));
-        if chain.take(drafts.len()).any(|next| next == i) {
-            let help = "remove `backup` from one pool of the loop";
-            report.error(
-                to.span(),
-                "the `backup` pools form a loop",
-                "this `backup` leads back to its own pool",
+        let chain: Vec<_> = std::iter::successors(Some(first), |&next| backup(next))
+            .take(drafts.len())
+            .take_while(|&next| next != i)
+            .collect();
+        let last = chain.last().copied().unwrap_or(i);
+        // A loop is reported at its first pool only.
+        if backup(last) != Some(i) || chain.iter().any(|&other| other < i) {
+            continue;
+        }
+        let title = "the `backup` pools form a loop";
+        let help = "remove `backup` from one pool of the loop";
+        match drafts[last].backup.as_ref().filter(|_| last != i) {
+            Some(back) => report.clash(
+                title,
+                (to.span(), "this `backup` leads to other pools of the loop"),
+                (back.span(), "this `backup` leads back to the first one"),
                 help,
-            );
+            ),
+            None => report.error(to.span(), title, "this `backup` is its own pool", help),
         }
     }
 }
