@@ -4,7 +4,7 @@
 use tidegate_world::param::Entry;
 use tidegate_world::{Kind, Param, Values, Wrong};
 
-use super::diagnostic::{Report, nearest, quoted, suggestion};
+use super::diagnostic::{Report, nearest, quoted};
 use super::knob::Shape;
 use super::section::Section;
 use super::shape::Real;
@@ -23,9 +23,9 @@ pub(super) fn read<K: Kind>(
         let known = entry.params.iter().find(|param| param.name == &**key.get_ref());
         let Some(param) = known else {
             let names = || entry.params.iter().map(|param| param.name);
-            let help = match entry.params.is_empty() {
-                true => "remove it".to_owned(),
-                false => suggestion(nearest(key.get_ref(), names()), names()),
+            let help = match report.is_full() {
+                true => String::new(),
+                false => section.remedy(key.get_ref(), nearest(key.get_ref(), names()), names()),
             };
             let name = quoted(key.get_ref());
             let title = format!("{kind} `{}` has no parameter {name}", entry.name);

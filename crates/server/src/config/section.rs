@@ -5,11 +5,13 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::diagnostic::{Report, alternatives, nearest, quoted, suggestion};
+use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::knob::{Knob, Shape, Table};
 
 /// A table of a TOML file, with the [`Table`] that defines its keys.
 pub struct Section<'a, 'i> {
+    /// The whole file.
+    root: &'static Table,
     table: &'static Table,
     content: &'a DeTable<'i>,
     /// The position of the table's header in the file, in bytes.
@@ -19,16 +21,17 @@ pub struct Section<'a, 'i> {
 impl<'a, 'i> Section<'a, 'i> {
     /// Returns the whole file as a section, after reporting its unknown keys.
     pub fn root(table: &'static Table, content: &'a DeTable<'i>, report: &mut Report) -> Self {
-        Self::open(table, content, 0..0, report)
+        Self::open(table, table, content, 0..0, report)
     }
 
     fn open(
+        root: &'static Table,
         table: &'static Table,
         content: &'a DeTable<'i>,
         span: Range<usize>,
         report: &mut Report,
     ) -> Self {
-        let section = Self { table, content, span };
+        let section = Self { root, table, content, span };
         if !table.has_free_keys {
             section.report_unknown(report);
         }
@@ -141,7 +144,11 @@ impl<'a, 'i> Section<'a, 'i> {
     ) -> T {
         match self.sections(table, report).first() {
             Some(section) => read(section, report),
-            None => read(&Section { table, content: &DeTable::new(), span: self.span() }, report),
+            None => {
+                let content = DeTable::new();
+                let (root, span) = (self.root, self.span());
+                read(&Section { root, table, content: &content, span }, report)
+            }
         }
     }
 
@@ -198,7 +205,8 @@ impl<'a, 'i> Section<'a, 'i> {
             );
             return Vec::new();
         }
-        found.into_iter().map(|(content, span)| Self::open(table, content, span, report)).collect()
+        let open = |(content, span)| Self::open(self.root, table, content, span, report);
+        found.into_iter().map(open).collect()
     }
 
     fn report_lacking(&self, table: &Table, report: &mut Report) {
@@ -220,11 +228,59 @@ impl<'a, 'i> Section<'a, 'i> {
             let name = quoted(key.get_ref());
             let inner = headers_within(self.table, key.get_ref());
             let help = match inner.is_empty() {
-                true => suggestion(self.meant_by(key), self.table.names()),
+                // A remedy would be read by nobody, and could take time in proportion to the file.
+                _ if report.is_full() => String::new(),
+                true => self.remedy(key.get_ref(), self.meant_by(key), self.table.names()),
                 false => format!("did you mean {}?", alternatives(inner)),
             };
             report.error(key.span(), format!("unknown key {name}{place}"), "not known here", help);
         }
+    }
+
+    /// Returns the remedy for the key `key` of the file, which this table does not have. `near` is
+    /// the name that was probably meant, and `names` are all names that the table has. If other
+    /// tables have the key, the remedy names them.
+    pub(super) fn remedy(
+        &self,
+        key: &str,
+        near: Option<&str>,
+        names: impl Iterator<Item = &'static str>,
+    ) -> String {
+        let (tables, are_related) = self.tables_with(key);
+        let place = alternatives(&tables);
+        match near {
+            Some(near) if tables.is_empty() => format!("did you mean `{near}`?"),
+            Some(near) => format!("did you mean `{near}`? If not, move the key to {place}"),
+            None if are_related => format!("move the key to {place}"),
+            None => {
+                let names = alternatives(names);
+                let own = match names.is_empty() {
+                    true => "remove it".to_owned(),
+                    false => format!("write {names}"),
+                };
+                if tables.is_empty() { own } else { format!("move the key to {place}, or {own}") }
+            }
+        }
+    }
+
+    /// Returns the headers of the tables that have the key `key`. Returns only tables that are
+    /// related to this one, and true, if there are any: these are inside the same outermost table,
+    /// such as `[[pool]]`. All tables are related to the whole file. A table in the file, unlike a
+    /// key, is in no other table.
+    fn tables_with(&self, key: &str) -> (Vec<&'static str>, bool) {
+        let mut headers = Vec::new();
+        if self.content.get(key).is_some_and(|value| holds_tables(value.get_ref())) {
+            return (headers, false);
+        }
+        let is_root = std::ptr::eq(self.table, self.root);
+        for outer in self.root.tables.iter().filter(|outer| is_root || has(outer, self.table)) {
+            add_headers_with(outer, key, &mut headers);
+        }
+        let are_related = !headers.is_empty();
+        if !are_related {
+            self.root.tables.iter().for_each(|outer| add_headers_with(outer, key, &mut headers));
+        }
+        (headers, are_related)
     }
 
     fn unknown(&self) -> impl Iterator<Item = &'a Spanned<DeString<'i>>> {
@@ -255,4 +311,27 @@ fn headers_within(table: &Table, name: &str) -> Vec<&'static str> {
         headers.extend(headers_within(inner, name));
     }
     headers
+}
+
+/// Returns whether `value` is a table, or an array with a table.
+fn holds_tables(value: &DeValue<'_>) -> bool {
+    match value {
+        DeValue::Array(items) => items.iter().any(|item| item.get_ref().as_table().is_some()),
+        value => value.as_table().is_some(),
+    }
+}
+
+/// Returns whether `inner` is `table` or is inside it.
+fn has(table: &Table, inner: &Table) -> bool {
+    std::ptr::eq(table, inner) || table.tables.iter().any(|deeper| has(deeper, inner))
+}
+
+/// Adds to `headers` the header of `table`, if the table has the key `key`, and those of the tables
+/// inside it that have the key.
+fn add_headers_with(table: &Table, key: &str, headers: &mut Vec<&'static str>) {
+    let has_key = (table.knobs)().iter().any(|knob| knob.name() == key);
+    if has_key && !headers.contains(&table.header) {
+        headers.push(table.header);
+    }
+    table.tables.iter().for_each(|inner| add_headers_with(inner, key, headers));
 }
