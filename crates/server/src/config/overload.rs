@@ -18,14 +18,21 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> 
     section.read_one(&SESSIONS, |sessions, report| sessions.fill(estimation, report), report);
     let feedback = &mut overload.feedback;
     section.read_one(&FEEDBACK, |given, report| given.fill(feedback, report), report);
-    sources::read(section, &mut overload, report)?;
-    if wrong.contains(&"law") {
-        return None;
-    }
+    // Read every table before giving up, so that all errors are reported.
+    let sources = sources::read(section, &mut overload, report);
     let law = overload.gate.law.entry();
-    overload.gate.law =
-        section.read_one(&PARAMS, |given, report| params::read(law, given, report), report)?;
-    overload.gate.shadow = section.read_one(&SHADOW, read_shadow, report)?;
+    // The law determines which parameters there are.
+    let law = match wrong.contains(&"law") {
+        true => None,
+        false => {
+            let read =
+                |given: &Section<'_, '_>, report: &mut Report| params::read(law, given, report);
+            section.read_one(&PARAMS, read, report)
+        }
+    };
+    let shadow = section.read_one(&SHADOW, read_shadow, report);
+    sources?;
+    (overload.gate.law, overload.gate.shadow) = (law?, shadow?);
     wrong.is_empty().then_some(overload)
 }
 

@@ -18,6 +18,10 @@ use super::tables::pool::NO_WEBSOCKETS;
 /// no listener can reach, and back ends that only shared listeners can reach. At a shared listener,
 /// their responses could reach another instance.
 pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &mut Report) {
+    // The reader has reported that there is no listener.
+    if listeners.is_empty() {
+        return;
+    }
     pools.iter().for_each(|pool| check_listener(pool, listeners, report));
     for pool in pools {
         check_backends(pool, listeners, report);

@@ -167,24 +167,30 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
+    /// Returns the inner tables that `table` defines. Tables with an error in their name or in the
+    /// form of their header are included, so that the errors in them are reported too.
     fn sections(&self, table: &'static Table, report: &mut Report) -> Vec<Section<'a, 'i>> {
         debug_assert!(self.table.tables.iter().any(|known| std::ptr::eq(*known, table)));
-        let Some((key, value)) = self.content.get_key_value(table.name) else {
-            if *table.count.start() > 0 && !self.is_misspelt(table.name) {
+        let own = self.content.get_key_value(table.name);
+        let misspelt = || if report.is_full() { None } else { self.misspelt(table.name) };
+        let Some((key, value)) = own.or_else(misspelt) else {
+            if *table.count.start() > 0 {
                 self.report_lacking(table, report);
             }
             return Vec::new();
         };
-        let found: Vec<_> = match value.get_ref() {
-            DeValue::Table(content) if !table.is_repeated() => vec![(content, value.span())],
-            DeValue::Array(items) if table.is_repeated() => {
+        let (mut found, is_right) = match value.get_ref() {
+            DeValue::Table(content) => (vec![(content, value.span())], !table.is_repeated()),
+            DeValue::Array(items) => {
                 let tables =
-                    items.iter().map(|item| Some((item.get_ref().as_table()?, item.span())));
-                tables.collect::<Option<_>>().unwrap_or_default()
+                    items.iter().filter_map(|item| Some((item.get_ref().as_table()?, item.span())));
+                let tables: Vec<_> = tables.collect();
+                let are_all = !tables.is_empty() && tables.len() == items.len();
+                (tables, are_all && table.is_repeated())
             }
-            _ => Vec::new(),
+            _ => (Vec::new(), false),
         };
-        if found.is_empty() {
+        if !is_right {
             report.error(
                 key.span(),
                 format!("`{}` must be written as `{}`", table.name, table.header),
@@ -196,15 +202,15 @@ impl<'a, 'i> Section<'a, 'i> {
             );
         }
         let count_max = *table.count.end();
-        if let Some((_, beyond)) = found.get(count_max) {
+        if let Some((_, beyond)) = found.get(count_max).filter(|_| is_right) {
             report.error(
                 beyond.clone(),
                 format!("too many `{}`", table.header),
                 format!("this is number {}", count_max + 1),
                 format!("write at most {count_max} of these tables"),
             );
-            return Vec::new();
         }
+        found.truncate(count_max);
         let open = |(content, span)| Self::open(self.root, table, content, span, report);
         found.into_iter().map(open).collect()
     }
@@ -286,6 +292,21 @@ impl<'a, 'i> Section<'a, 'i> {
     fn unknown(&self) -> impl Iterator<Item = &'a Spanned<DeString<'i>>> {
         let keys = self.content.iter().map(|(key, _)| key);
         keys.filter(|key| self.table.names().all(|known| known != &**key.get_ref()))
+    }
+
+    /// Returns the unknown table, with its key, that is probably a misspelling of the inner table
+    /// `name`.
+    fn misspelt(
+        &self,
+        name: &str,
+    ) -> Option<(&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
+        let is_meant = |key: &&Spanned<DeString<'i>>| {
+            self.meant_by(key) == Some(name) && headers_within(self.table, key.get_ref()).is_empty()
+        };
+        self.unknown().filter(is_meant).find_map(|key| {
+            let value = self.content.get(&**key.get_ref())?;
+            holds_tables(value.get_ref()).then_some((key, value))
+        })
     }
 
     /// Returns whether an unknown key in this table is probably a misspelling of `name`. The key
