@@ -1,8 +1,9 @@
 //! The configuration: a TOML file, accepted or rejected as a whole.
 //!
 //! Unknown keys, wrong types, impossible values and contradictions are errors. The reader reports
-//! as many errors at once as possible, each with its place in the file and a remedy. A file with an
-//! error yields no [`Config`], and no process starts with it.
+//! as many errors at once as possible, each with its place in the file and a remedy. These include
+//! the errors in certificate and key files. A file with an error yields no [`Config`], and no
+//! process starts with it.
 
 mod accept_any;
 mod address;
@@ -145,8 +146,7 @@ impl Config {
     /// Returns the errors in these files, or the error of reading the configuration file.
     pub fn load(path: &Path) -> Result<(Self, TlsFiles, Vec<u8>), Diagnostics> {
         let source = Self::source(path)?;
-        let config = Self::parse(path, &source)?;
-        let tls = TlsFiles::read(&config, &source)?;
+        let (config, tls) = Self::parse_with_files(path, &source)?;
         Ok((config, tls, source))
     }
 
@@ -162,12 +162,28 @@ impl Config {
     /// path appears in error messages and becomes [`Config::path`].
     ///
     /// # Errors
-    /// Returns all errors in the file.
+    /// Returns the errors in the file. After an error in the TOML syntax, there are no others.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Diagnostics> {
         let document = Document::parse(path, bytes)?;
         let mut report = Report::default();
         match read(path, &document, &mut report) {
             Some(config) if report.is_empty() => Ok(config),
+            _ => Err(document.reject(report)),
+        }
+    }
+
+    /// Does the same as [`parse`](Self::parse), and reads the certificate and key files that the
+    /// configuration names.
+    ///
+    /// # Errors
+    /// Returns the errors in all these files.
+    pub fn parse_with_files(path: &Path, bytes: &[u8]) -> Result<(Self, TlsFiles), Diagnostics> {
+        let document = Document::parse(path, bytes)?;
+        let mut report = Report::default();
+        let config = read(path, &document, &mut report);
+        let tls = TlsFiles::read(&document, &mut report);
+        match config {
+            Some(config) if report.is_empty() => Ok((config, tls)),
             _ => Err(document.reject(report)),
         }
     }

@@ -275,10 +275,9 @@ mod tests {
         if pools.len() > 1 {
             text += "[[route]]\nto = \"a\"\nmethod = [\"INVITE\"]\n[[route]]\nto = \"b\"\n";
         }
-        let config = Config::parse(Path::new("f"), text.as_bytes());
-        let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
-        let files = TlsFiles::read(&config, text.as_bytes());
-        (config, Tls::new(files.unwrap_or_else(|wrong| panic!("{wrong}"))))
+        let read = Config::parse_with_files(Path::new("f"), text.as_bytes());
+        let (config, files) = read.unwrap_or_else(|wrong| panic!("{wrong}"));
+        (config, Tls::new(files))
     }
 
     // RFC 5922 §4: the identity of a server is its domain, even if the pool has a second domain.

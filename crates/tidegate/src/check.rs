@@ -9,7 +9,7 @@ use tidegate_server::key;
 use crate::configuration_file::ConfigurationFile;
 use tidegate::WRONG_USE;
 
-/// Check a configuration. Print a summary if it is valid, or every error if not
+/// Check a configuration. Print a summary if it is valid, or its errors if not
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

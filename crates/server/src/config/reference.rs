@@ -20,10 +20,13 @@ const HEAD: &str = "\
 Generated from the program: change the keys in `crates/server/src/config/tables`, then run
 `TIDEGATE_BLESS=1 cargo test -p tidegate-server --test reference`.
 
-A configuration is one TOML file. `tidegate check FILE` reports every error in it: unknown keys, wrong
-types, values out of bounds and contradictions, each with its line and the remedy. Tidegate does not start
-if the file has an error. [papers.md](papers.md) lists the papers that this page cites by number. The
-smallest configuration:
+A configuration is one TOML file. `tidegate check FILE` reports the errors in it: unknown keys, wrong types,
+values out of bounds, contradictions, and certificate and key files that cannot be used, each with its line and
+the remedy. Tidegate does not start if the file has an error. `check` reports as many errors at once as
+possible, but some errors hide others. After an error in the TOML syntax, it reports only errors of this kind. It
+cannot check the parameters of a law or policy that does not exist, and it does not compare a value that is wrong
+with other values. Of more than 50 errors it shows 50. [papers.md](papers.md) lists the papers that this page
+cites by number. The smallest configuration:
 
 ```toml
 [[listen]]

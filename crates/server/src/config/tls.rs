@@ -21,14 +21,14 @@ use toml::Spanned;
 use x509_parser::x509::X509Version;
 
 use super::accept_any::AcceptAny;
-use super::diagnostic::{Diagnostics, Report};
+use super::diagnostic::Report;
 use super::document::{self, Document};
+use super::endpoint::Endpoint;
 use super::pool;
 use super::section::Section;
 use super::tables::ROOT;
 use super::tables::listen::{ClientCertificate, LISTEN, ListenDraft};
 use super::tables::pool::POOL;
-use super::{Config, Pool};
 
 /// The file with the certificates of the authorities that a Debian system trusts.
 pub const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -90,48 +90,44 @@ impl Certificate {
 }
 
 impl TlsFiles {
-    /// Reads the certificate and key files that `config` names. `source` is the text from which
-    /// `config` was read.
-    ///
-    /// # Errors
-    /// Returns an error for each file that cannot be used.
-    pub fn read(config: &Config, source: &[u8]) -> Result<Self, Diagnostics> {
-        let document = Document::parse(&config.path, source)?;
-        // The text is parsed again for the positions of the keys. The first time it had no errors,
-        // so none are expected here.
+    /// Reads the certificate and key files that the configuration `document` names. Reports an error
+    /// for each file that cannot be used. The result is complete only if `report` is empty.
+    pub(super) fn read(document: &Document<'_>, report: &mut Report) -> Self {
+        // The tables are read again for the positions of the keys. Errors in them have been
+        // reported.
         let root = Section::root(&ROOT, document.table(), &mut Report::default());
         let listeners = root.read_all(&LISTEN, ListenDraft::read, &mut Report::default());
         let pools = root.read_all(&POOL, pool::Draft::read, &mut Report::default());
-        let mut reader = Reader {
-            provider: Arc::new(ring::default_provider()),
-            certificates: Vec::new(),
-            report: Report::default(),
-        };
-        let listeners = listeners.iter().map(|listener| reader.listener(listener)).collect();
+        let provider = Arc::new(ring::default_provider());
+        let mut reader = Reader { provider, certificates: Vec::new(), report };
+        let tls = listeners.iter().map(|listener| reader.listener(listener)).collect();
         let mut clients = BTreeMap::new();
-        for (pool, draft) in config.pool.iter().zip(&pools) {
-            if config.transport(pool).is_secure()
-                && let Some(client) = reader.pool(pool, draft)
-            {
-                clients.insert(pool.name.clone(), client);
+        // A value that could not be read may decide the transport of a pool.
+        let are_known = listeners.iter().all(|listener| listener.transport.is_some());
+        let is_secure = |pool: &&pool::Draft| {
+            let is_known = are_known && !pool.wrong.contains(&"transport");
+            (pool.transport.is_some() || is_known) && pool.reached_by(&listeners).is_secure()
+        };
+        for pool in pools.iter().filter(is_secure) {
+            if let (Some(client), Some(name)) = (reader.pool(pool), &pool.name) {
+                clients.insert(name.get_ref().clone(), client);
             }
         }
-        if !reader.report.is_empty() {
-            return Err(document.reject(reader.report));
-        }
-        Ok(Self { listeners, pools: clients, certificates: reader.certificates })
+        Self { listeners: tls, pools: clients, certificates: reader.certificates }
     }
 }
 
 /// A reader of the files that a configuration names. It collects the errors in them.
-struct Reader {
+struct Reader<'r> {
     provider: Arc<CryptoProvider>,
     certificates: Vec<Certificate>,
-    report: Report,
+    report: &'r mut Report,
 }
 
-impl Reader {
+impl Reader<'_> {
     fn listener(&mut self, draft: &ListenDraft) -> Option<Arc<ServerConfig>> {
+        // The keys of a listener without TLS have no effect, which has been reported.
+        draft.transport.as_ref().filter(|by| by.get_ref().is_secure())?;
         let (certificates, keys) = (draft.certificates.as_ref()?, draft.private_keys.as_ref()?);
         let mut identities = Vec::new();
         for (certificate, key) in certificates.get_ref().iter().zip(keys.get_ref()) {
@@ -159,12 +155,14 @@ impl Reader {
         Some(Arc::new(builder.with_cert_resolver(Arc::new(ByName(identities)))))
     }
 
-    fn pool(&mut self, pool: &Pool, draft: &pool::Draft) -> Option<PoolClient> {
+    fn pool(&mut self, draft: &pool::Draft) -> Option<PoolClient> {
         let tls = &draft.tls;
+        // If `ca` could not be read, the pool does not have the default authorities.
+        let verify = *tls.verify.as_ref().filter(|_| tls.wrong.is_empty())?.get_ref();
         let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_protocol_versions(DEFAULT_VERSIONS)
             .expect("the provider has suites for both versions");
-        let verifier: Arc<dyn ServerCertVerifier> = if pool.tls.verify {
+        let verifier: Arc<dyn ServerCertVerifier> = if verify {
             let (span, ca) = match &tls.ca {
                 Some(ca) => (ca.span(), ca.get_ref().as_path()),
                 None => (draft.transport_span(), Path::new(SYSTEM_AUTHORITIES)),
@@ -184,12 +182,13 @@ impl Reader {
             _ => builder.with_no_client_auth(),
         };
         let domain = || {
-            let mut domains = pool.domains();
-            let (domain, other) = (domains.next()?, domains.next());
-            let is_only = other.is_none() && pool.servers().next().is_none();
-            ServerName::try_from(domain.to_owned()).ok().filter(|_| is_only)
+            let [only] = &draft.backends[..] else { return None };
+            match only.endpoint.as_ref()?.get_ref() {
+                Endpoint::Domain(domain) => ServerName::try_from(domain.clone()).ok(),
+                Endpoint::Address(_) | Endpoint::Name(_) => None,
+            }
         };
-        let name = pool.tls.server_name.clone().or_else(domain);
+        let name = tls.server_name.as_ref().map(|name| name.get_ref().clone()).or_else(domain);
         Some(PoolClient { config: Arc::new(config), name })
     }
 

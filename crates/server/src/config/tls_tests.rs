@@ -3,6 +3,7 @@ use std::fs;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 use super::*;
+use crate::config::Config;
 
 /// A certificate of X.509 version 1, as OpenSSL 3.0 makes it without `-extfile`.
 const VERSION_1: &str = "\
@@ -31,9 +32,37 @@ fn errors(certificate: &str, key: &str) -> String {
          certificate = {certificate:?}\nprivate_key = {key:?}\n[[pool]]\nname = \"app\"\n\
          [[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n[pool.tls]\nverify = false\n"
     );
-    let config = Config::parse(Path::new("t.toml"), text.as_bytes());
-    let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
-    TlsFiles::read(&config, text.as_bytes()).unwrap_err().to_string()
+    rejected(&text)
+}
+
+/// Returns the errors in the configuration `text` and in the files that it names.
+fn rejected(text: &str) -> String {
+    let read = Config::parse_with_files(Path::new("t.toml"), text.as_bytes());
+    read.expect_err("a file or the configuration is wrong").to_string()
+}
+
+/// A regression: errors in the files were reported only when the configuration had none.
+#[test]
+fn errors_in_the_configuration_and_in_its_files_are_reported_at_once() {
+    let text = |transport: &str, verify: &str| {
+        format!(
+            "[server]\nshards = 0\n[[listen]]\ntransport = \"{transport}\"\n\
+             address = \"127.0.0.1:5061\"\ncertificate = \"/none/own.pem\"\n\
+             private_key = \"/none/own.key\"\n[[pool]]\nname = \"app\"\n\
+             [[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n[pool.tls]\n\
+             verify = {verify}\nca = \"/none/ca.pem\"\n"
+        )
+    };
+    let shown = rejected(&text("tls", "true"));
+    for part in ["`shards` is out of bounds", "/none/own.pem", "/none/own.key", "/none/ca.pem"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    assert!(shown.ends_with("t.toml: 4 errors\n"), "{shown}");
+    // A file whose key has no effect, or may have none, is not read.
+    let shown = rejected(&text("tls", "1"));
+    assert!(shown.contains("/none/own.pem") && !shown.contains("/none/ca.pem"), "{shown}");
+    let shown = rejected(&text("udp", "true"));
+    assert!(!shown.contains("cannot be used"), "{shown}");
 }
 
 /// RFC 7468 §11: an encrypted key in PKCS #8 has the label `ENCRYPTED PRIVATE KEY`. RFC 1421

@@ -96,9 +96,12 @@ impl RuntimeControl {
         // lock, so that other commands can be sent meanwhile.
         let before = Arc::clone(&self.wanted().config);
         let source = Config::source(&before.path).map_err(wrong)?;
-        let config = Config::parse(&before.path, &source).map_err(wrong)?;
-        let files = self.tls.as_ref().map(|_| TlsFiles::read(&config, &source));
-        let files = files.transpose().map_err(wrong)?;
+        let (config, files) = if self.tls.is_some() {
+            let read = Config::parse_with_files(&before.path, &source);
+            read.map(|(config, files)| (config, Some(files))).map_err(wrong)?
+        } else {
+            (Config::parse(&before.path, &source).map_err(wrong)?, None)
+        };
         let config = Arc::new(config);
         let restart = needs_restart(&before, &config);
         if !restart.is_empty() {
