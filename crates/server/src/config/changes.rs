@@ -2,38 +2,124 @@
 
 use super::Config;
 use super::knob::Reload;
-use super::written::{self, Written};
+use super::written::{self, Written, WrittenKey};
 
-/// Returns the keys that differ between `old` and `new` and apply only at a restart. Each key has
-/// the header of its table in front, such as `[server] shards`. For a table that was added or
-/// removed, and for a table that may occur several times, returns only the header of the table.
+/// The keys of a table that apply only at a restart, with their values.
+type FixedKeys<'a> = Vec<&'a WrittenKey>;
+
+/// Returns a text for each key that differs between `old` and `new` and applies only at a restart.
+/// Each text names the key, with the header of its table in front, and both values, such as
+/// `` `[server] shards` (from `1` to `2`) ``. A table that was added or removed has a text with its
+/// header and its keys.
 pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     let (old, new) = (written::config(old), written::config(new));
     let mut changed = Vec::new();
     for header in distinct(new.iter().chain(&old).map(|written| written.table.header)) {
-        match (&fixed(header, &old)[..], &fixed(header, &new)[..]) {
-            (before, after) if before == after => {}
-            ([before], [after]) if !header.starts_with("[[") => {
-                let is_same = |key| before.contains(key) && after.contains(key);
-                let differing = after.iter().chain(before).filter(|key| !is_same(key));
-                let names = distinct(differing.map(|(name, _)| *name));
-                changed.extend(names.iter().map(|name| format!("{header} {name}")));
-            }
-            _ => changed.push(header.to_owned()),
+        let (before, after) = (fixed(header, &old), fixed(header, &new));
+        if before != after {
+            add_tables(header, &before, &after, &mut changed);
         }
     }
     changed
 }
 
-/// Returns the keys that apply only at a restart, with their values, for each of `tables` that has
-/// this `header`. Leaves out tables without such keys.
-fn fixed<'a>(header: &str, tables: &'a [Written]) -> Vec<Vec<(&'static str, &'a str)>> {
+/// Returns the keys of each of `tables` that has this `header`. Leaves out tables without keys that
+/// apply only at a restart.
+fn fixed<'a>(header: &str, tables: &'a [Written]) -> Vec<FixedKeys<'a>> {
     let of_table = |written: &'a Written| {
         let keys = written.keys.iter().filter(|key| key.reload == Reload::Restart);
-        keys.map(|key| (key.name, &*key.value)).collect::<Vec<_>>()
+        keys.collect::<Vec<_>>()
     };
     let tables = tables.iter().filter(|written| written.table.header == header);
     tables.map(of_table).filter(|keys| !keys.is_empty()).collect()
+}
+
+/// Adds a text for each difference between `before` and `after`, the tables with this `header`. At
+/// least one table differs, or their order.
+fn add_tables(
+    header: &str,
+    before: &[FixedKeys<'_>],
+    after: &[FixedKeys<'_>],
+    changed: &mut Vec<String>,
+) {
+    let (removed, added) = (without(before, after), without(after, before));
+    if removed.is_empty() && added.is_empty() {
+        changed.push(format!("`{header}` (in another order)"));
+    } else if removed.len() == added.len() {
+        for ((_, old), (index, new)) in removed.into_iter().zip(added) {
+            let which = match after.len() {
+                1 => String::new(),
+                _ => format!("number {}, ", index + 1),
+            };
+            add_keys(header, &which, old, new, changed);
+        }
+    } else {
+        let whole = |word: &str, keys: &FixedKeys<'_>| {
+            let keys = keys.iter().filter(|key| !key.is_default).map(ToString::to_string);
+            let keys: Vec<_> = keys.collect();
+            match keys.is_empty() {
+                true => format!("`{header}` ({word})"),
+                false => format!("`{header}` ({word}: {})", in_backticks(&keys.join(", "))),
+            }
+        };
+        changed.extend(removed.into_iter().map(|(_, keys)| whole("removed", keys)));
+        changed.extend(added.into_iter().map(|(_, keys)| whole("added", keys)));
+    }
+}
+
+/// Returns the tables in `some` that are not in `others`, with their indices.
+fn without<'t, 'k>(
+    some: &'t [FixedKeys<'k>],
+    others: &[FixedKeys<'k>],
+) -> Vec<(usize, &'t FixedKeys<'k>)> {
+    let mut others: Vec<_> = others.iter().collect();
+    let mut left = Vec::new();
+    for (index, keys) in some.iter().enumerate() {
+        match others.iter().position(|other| *other == keys) {
+            Some(same) => {
+                others.swap_remove(same);
+            }
+            None => left.push((index, keys)),
+        }
+    }
+    left
+}
+
+/// Adds a text for each key that differs between `before` and `after`, the keys of one table.
+/// `which` says which table with this `header` is meant.
+fn add_keys(
+    header: &str,
+    which: &str,
+    before: &FixedKeys<'_>,
+    after: &FixedKeys<'_>,
+    changed: &mut Vec<String>,
+) {
+    let value = |keys: &FixedKeys<'_>, name: &str| {
+        let key = keys.iter().find(|key| key.name == name);
+        key.map(|key| in_backticks(&key.value))
+    };
+    for name in distinct(after.iter().chain(before).map(|key| key.name)) {
+        let is_it = |key: &&&WrittenKey| key.name == name;
+        if before.iter().find(is_it) == after.iter().find(is_it) {
+            continue;
+        }
+        let how = match (value(before, name), value(after, name)) {
+            (Some(old), Some(new)) => format!("from {old} to {new}"),
+            (Some(old), None) => format!("removed: {old}"),
+            (None, Some(new)) => format!("added: {new}"),
+            (None, None) => continue,
+        };
+        changed.push(format!("`{header} {name}` ({which}{how})"));
+    }
+}
+
+/// Returns `text` in backticks. A long text is cut.
+fn in_backticks(text: &str) -> String {
+    const SHOWN_MAX: usize = 200;
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("`{}…`", &text[..end]),
+        None => format!("`{text}`"),
+    }
 }
 
 /// Returns each name once, in the order of first occurrence.
@@ -89,7 +175,10 @@ mod tests {
                 &["[server] gso", "[server] name", "[server] gso_padding"],
             ),
             ("[admin]\nhosts = [\"x\"]\n", &["[admin] hosts"]),
-            ("[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:1\"\n", &["[[listen]]"]),
+            (
+                "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:1\"\n",
+                &["[[listen]] address"],
+            ),
             ("[connections]\nidle_seconds = 99\n", &["[connections] idle_seconds"]),
             ("[emulate]\n", &["[emulate]"]),
             ("[overload]\nlaw = \"pi\"\n[overload.shadow]\nlaw = \"occ\"\n", &[]),
@@ -105,7 +194,40 @@ mod tests {
                 &[],
             ),
         ] {
-            assert_eq!(needs_restart(&config(""), &config(text)), keys, "{text}");
+            let told = needs_restart(&config(""), &config(text));
+            let names: Vec<_> = told.iter().filter_map(|text| text.split('`').nth(1)).collect();
+            assert_eq!(names, keys, "{text}");
         }
+    }
+
+    /// A regression: for a changed `[[listen]]`, only the header was named.
+    #[test]
+    fn both_values_of_a_changed_key_are_named() {
+        let listen = |port: u16, more: &str| {
+            format!("[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:{port}\"\n{more}")
+        };
+        let [one, two, three] = [1, 2, 3].map(|port| listen(port, ""));
+        let told = |old: &str, new: &str| needs_restart(&config(old), &config(new)).join(", ");
+        assert_eq!(told("", "[server]\nshards = 2\n"), "`[server] shards` (from `1` to `2`)");
+        assert_eq!(
+            told(&one, &listen(2, "name = \"a\"\ntrust = [\"10.0.0.0/8\"]\n")),
+            "`[[listen]] name` (added: `\"a\"`), `[[listen]] address` (from `\"127.0.0.1:1\"` to \
+             `\"127.0.0.1:2\"`), `[[listen]] trust` (from `[]` to `[\"10.0.0.0/8\"]`)"
+        );
+        assert_eq!(
+            told(&format!("{one}{two}"), &format!("{one}{three}")),
+            "`[[listen]] address` (number 2, from `\"127.0.0.1:2\"` to `\"127.0.0.1:3\"`)"
+        );
+        assert_eq!(
+            told(&format!("{one}{two}"), &two),
+            "`[[listen]]` (removed: `transport = \"udp\", address = \"127.0.0.1:1\"`)"
+        );
+        let (before, after) = (format!("{one}{two}"), format!("{two}{one}"));
+        assert_eq!(told(&before, &after), "`[[listen]]` (in another order)");
+        assert!(told("", "[emulate]\n").starts_with("`[emulate]` (added"));
+        // A long value is cut.
+        let networks: Vec<_> = (0..99).map(|n| format!("\"10.0.{n}.0/24\"")).collect();
+        let many = told(&one, &listen(1, &format!("trust = [{}]\n", networks.join(", "))));
+        assert!(many.ends_with("…`)") && many.len() < 300, "{many}");
     }
 }

@@ -114,7 +114,8 @@ pub struct Laws {
 pub enum Rejected {
     /// The command contains errors.
     Wrong(Diagnostics),
-    /// The command changes these keys, which need a restart.
+    /// The command changes keys that need a restart. Each text names one of them in backticks, and
+    /// may add its old and new value.
     Restart(Vec<String>),
 }
 

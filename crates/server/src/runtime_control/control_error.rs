@@ -47,7 +47,6 @@ impl fmt::Display for ControlError {
         match self {
             Self::Rejected(Rejected::Wrong(diagnostics)) => diagnostics.fmt(f),
             Self::Rejected(Rejected::Restart(keys)) => {
-                let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
                 let what = "cannot be changed in a running process: change the configuration and \
                             restart";
                 write!(f, "{} {what}", keys.join(", "))

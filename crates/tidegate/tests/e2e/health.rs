@@ -230,7 +230,8 @@ fn unreadable_files_change_nothing() {
     let both = Configuration { backends: backends.to_vec(), ..first.clone() };
     let wrong = Configuration { more: "[pool.helth]\n".to_owned(), ..both.clone() };
     rejected(&wrong, "did you mean `health`?");
-    rejected(&Configuration { shards: 2, ..both.clone() }, "`[server] shards` cannot be changed");
+    let shards = "`[server] shards` (from `1` to `2`) cannot be changed in a running process";
+    rejected(&Configuration { shards: 2, ..both.clone() }, shards);
     let long = Configuration { more: format!("#{}\n", "x".repeat(16 << 20)), ..both };
     rejected(&long, "bytes, the limit is 16,777,216; restart to apply the configuration");
     tidegate.signal(Signal::HUP);

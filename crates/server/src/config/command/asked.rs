@@ -79,7 +79,8 @@ impl Asked {
     fn over(self, running: &Overload) -> Result<Overload, Rejected> {
         let (asked, runs) = (written::overload(&self.overload), written::overload(running));
         let differs = |key: &String| value_of(&asked, key) != value_of(&runs, key);
-        let restart: Vec<_> = self.others.into_iter().filter(differs).collect();
+        let changed = self.others.into_iter().filter(differs);
+        let restart: Vec<_> = changed.map(|key| format!("`{key}`")).collect();
         if !restart.is_empty() {
             return Err(Rejected::Restart(restart));
         }
@@ -190,12 +191,12 @@ mod tests {
         let other = "[overload]\nlaw = \"pi\"\nthrottle = \"random\"\nretry_after = [1, 2]\n\
                      sticky = true";
         match asked(other.as_bytes(), &running()) {
-            Err(Rejected::Restart(keys)) => assert_eq!(keys, ["retry_after", "throttle"]),
+            Err(Rejected::Restart(keys)) => assert_eq!(keys, ["`retry_after`", "`throttle`"]),
             other => panic!("{other:?}"),
         }
         changed("[overload.shadow]\nlaw = \"off\"\n[overload.sessions]\nrate_cps = 100\n");
         match asked(b"[overload.sessions]\nrate_cps = 101", &running()) {
-            Err(Rejected::Restart(keys)) => assert_eq!(keys, ["sessions"]),
+            Err(Rejected::Restart(keys)) => assert_eq!(keys, ["`sessions`"]),
             other => panic!("{other:?}"),
         }
     }
