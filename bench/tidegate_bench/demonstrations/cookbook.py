@@ -22,7 +22,7 @@ from tidegate_bench.baresip import Baresip
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.process import Process, Stage
 from tidegate_bench.record import ROOT, Record
-from tidegate_bench.tidegate import built
+from tidegate_bench.tidegate import Edge, built
 
 FILES = ROOT / "docs" / "cookbook"
 # Where `scripts/setup cookbook` unpacks the Asterisk of Debian 11.
@@ -34,6 +34,8 @@ res_timing_timerfd* app_echo* bridge_builtin* bridge_native* res_statsd* res_htt
 OUTSIDE = "203.0.113.10"
 PHONES, CARRIER, RESELLER, STRANGER = "198.51.100.2", "192.0.2.7", "192.0.2.8", "192.0.2.99"
 GATEWAY = "192.0.2.20"
+# Without [admin], the admin interface has this port of 127.0.0.1.
+ADMIN_PORT = 8060
 SERVERS = ("10.0.0.21", "10.0.0.22")
 OTHERS = ("10.0.0.31", *(f"10.{centre}.0.{host}" for centre in (1, 2, 3) for host in (21, 31)))
 ADDRESSES = (OUTSIDE, "10.0.0.10", PHONES, "198.51.100.3", CARRIER, RESELLER, STRANGER, GATEWAY, *SERVERS, *OTHERS)
@@ -177,7 +179,8 @@ def registrar(scene: Scene) -> None:
 def phones(scene: Scene) -> None:
     for address in SERVERS:
         scene.kamailio("registrar-kamailio.cfg", address)
-    scene.tidegate("registrar.toml")
+    file = "registrar.toml"
+    edge = Edge(5060, ADMIN_PORT, FILES / file, scene.tidegate(file))
     alice, bob = (start_phone(scene, *of) for of in (("alice", PHONES, 4444), ("bob", "198.51.100.3", 4445)))
     for phone in (alice, bob):
         scene.expect(phone.registered(), f"{phone.name} registers")
@@ -195,6 +198,9 @@ def phones(scene: Scene) -> None:
         callee.command("hangup")
         scene.expect(caller.event("CALL_CLOSED") is not None, f"{what}: ended by {callee.name}")
         callee.event("CALL_CLOSED")
+    # At least the INVITE of each call.
+    by_path = edge.metrics().total("registered_flow_requests")
+    scene.expect(by_path >= 2, f"{by_path} requests go to the phones on the flows of their registrations")
 
 
 def start_phone(scene: Scene, name: str, address: str, control: int) -> Baresip:
