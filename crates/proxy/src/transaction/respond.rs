@@ -234,8 +234,7 @@ fn respond_because(
     match message.and_then(write) {
         Some(bytes) => {
             step.counters().count_reply(status, reason);
-            let backend_ref = context.branches.last().and_then(|branch| branch.backend_ref);
-            let pool = backend_ref.map(|backend_ref| backend_ref.pool);
+            let pool = context.branches.last().and_then(|branch| pool_of(step, context, branch));
             let cause = Cause { reason, text: reason.doc(), pool };
             let Step { now, snapshot, .. } = *step;
             step.output.record_rejection(snapshot, now, source, &live.request, status, &cause);
@@ -247,6 +246,17 @@ fn respond_because(
         // The header lines that the reply must repeat do not fit into a datagram.
         None => end_unanswered(step, context, status),
     }
+}
+
+/// Returns the pool to which the request of a branch was sent, or `None` if it was not sent to a
+/// back end. If the request came from a back end, [`Branch::backend_ref`] is its sender.
+fn pool_of(step: &Step<'_>, context: &Context, branch: &Branch) -> Option<u16> {
+    let backend_ref = if context.toward_backend {
+        branch.backend_ref
+    } else {
+        step.snapshot.addresses.backend_ref(branch.target.address)
+    };
+    backend_ref.map(|backend_ref| backend_ref.pool)
 }
 
 /// Ends a request without a final response. `status` is the status of the response that could not

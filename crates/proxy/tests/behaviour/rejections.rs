@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::script::{CALLER, Script, invite, request};
+use crate::script::{BACKEND_A, CALLER, Script, invite, request};
 use tidegate_balance::Policy;
 use tidegate_control::{Bucket, Reason};
 use tidegate_proxy::{RejectionRecord, ReplyReason};
@@ -204,4 +204,17 @@ fn a_call_that_no_back_end_answers_leaves_a_trace_too() {
     }
     let kept = only(&s);
     assert_eq!((kept.status, kept.reason), (Some(500), ReplyReason::Failed));
+}
+
+/// A regression: the record of a call from a back end to the outside named the pool of its sender.
+#[test]
+fn a_call_from_a_back_end_has_the_pool_of_its_target_or_none() {
+    for (target, pool) in [("203.0.113.9", None), ("10.0.0.2:5070", Some("app"))] {
+        let mut s = Script::stateful();
+        s.send(BACKEND_A, &request("INVITE", &format!("sip:carol@{target}"), "c", 1, ""));
+        s.pass(Duration::from_secs(80));
+        let kept = only(&s);
+        assert_eq!((kept.status, kept.reason), (Some(408), ReplyReason::Timeout), "{target}");
+        assert_eq!(kept.pool.as_deref(), pool, "{target}");
+    }
 }
