@@ -9,7 +9,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tidegate_world::Seed;
 
@@ -27,16 +27,40 @@ pub fn read(state_dir: &Path) -> Option<Seed> {
     text.and_then(|text| text.trim().parse().ok()).map(Seed)
 }
 
-/// Stores the seed of this process for the next one. Ignores errors, because only the forwarding of
-/// CANCEL needs the seed.
-pub fn store(state_dir: &Path, own: Seed) {
-    let path = state_dir.join(FILE_NAME);
-    let draft = state_dir.join(format!("{FILE_NAME}.{:016x}", own.0));
-    let mut options = fs::OpenOptions::new();
-    let written = options.write(true).create_new(true).mode(0o600).open(&draft);
-    let written = written.and_then(|mut file| writeln!(file, "{}", own.0));
-    if written.and_then(|()| fs::rename(&draft, &path)).is_err() {
-        let _ = fs::remove_file(&draft);
+/// A draft of the file with the seed of this process. It is removed when this value is dropped,
+/// except if it was stored.
+///
+/// Writing the draft needs a file descriptor, but storing it needs none. So a process can write the
+/// draft first, then open all its other files, and store the seed when its start has succeeded.
+///
+/// Errors are ignored, because only the forwarding of CANCEL needs the seed.
+pub struct SeedDraft {
+    draft: PathBuf,
+    path: PathBuf,
+}
+
+impl SeedDraft {
+    /// Writes the draft into the state directory.
+    pub fn write(state_dir: &Path, own: Seed) -> Self {
+        let path = state_dir.join(FILE_NAME);
+        let draft = state_dir.join(format!("{FILE_NAME}.{:016x}", own.0));
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(&draft);
+        if file.and_then(|mut file| writeln!(file, "{}", own.0)).is_err() {
+            let _ = fs::remove_file(&draft);
+        }
+        Self { draft, path }
+    }
+
+    /// Stores the seed for the next process.
+    pub fn store(&self) {
+        let _ = fs::rename(&self.draft, &self.path);
+    }
+}
+
+impl Drop for SeedDraft {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.draft);
     }
 }
 
@@ -48,7 +72,7 @@ mod tests {
     fn each_process_knows_its_predecessor() {
         let succeed = |state_dir: &Path, own: Seed| {
             let before = read(state_dir);
-            store(state_dir, own);
+            SeedDraft::write(state_dir, own).store();
             before
         };
         let dir = tempfile::tempdir().unwrap();
@@ -59,5 +83,14 @@ mod tests {
         assert_eq!(succeed(dir.path(), Seed(4)), Some(Seed(3)));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
         assert_eq!(succeed(&dir.path().join("absent"), Seed(5)), None);
+    }
+
+    #[test]
+    fn a_process_that_does_not_start_leaves_no_draft() {
+        let dir = tempfile::tempdir().unwrap();
+        SeedDraft::write(dir.path(), Seed(1)).store();
+        drop(SeedDraft::write(dir.path(), Seed(2)));
+        assert_eq!(read(dir.path()), Some(Seed(1)));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

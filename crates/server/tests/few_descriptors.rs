@@ -33,8 +33,11 @@ const CONFIGURATION: &str = "
 /// A regression: if the thread of a shard could not be started, or if a shard failed at once, the
 /// process had already become the predecessor of the next one. The next process then forwarded the
 /// CANCEL of an INVITE with the wrong branch.
+///
+/// Another regression: a start with exactly enough descriptors succeeded, but had no descriptor left
+/// to store its seed.
 #[test]
-fn a_start_that_fails_for_lack_of_descriptors_leaves_the_number_of_the_process_before() {
+fn only_a_start_with_enough_descriptors_replaces_the_number_of_the_process_before() {
     let limit = Rlimit { current: Some(DESCRIPTORS), maximum: Some(DESCRIPTORS) };
     setrlimit(Resource::Nofile, limit).unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -59,6 +62,8 @@ fn a_start_that_fails_for_lack_of_descriptors_leaves_the_number_of_the_process_b
         match ended {
             Ok(_) => {
                 assert!(is_ready && spare > 0);
+                let stored = fs::read_to_string(&process).unwrap();
+                assert_ne!(stored, "7\n", "{spare}: the next process knows this one");
                 return;
             }
             Err(RunError::Start(_)) => {

@@ -18,6 +18,7 @@ use crate::audit::{AuditEntry, AuditLog};
 use crate::key::{self, Keeper, KeyRing};
 use crate::metrics::{Metrics, collect};
 use crate::phase::Life;
+use crate::predecessor::SeedDraft;
 use crate::recording::{Head, Journal, Recorder, RecordingTarget};
 use crate::runtime_control::RuntimeControl;
 use crate::status::Instruments;
@@ -46,7 +47,7 @@ pub(super) struct Process<'a> {
     pub(super) journal: Option<Journal>,
     pub(super) recorder: Option<Recorder>,
     pub(super) assembly: Assembly<'a>,
-    pub(super) seed: Seed,
+    pub(super) seed_draft: SeedDraft,
     pub(super) groups: Vec<Group>,
     pub(super) resolver: Option<Resolver>,
     pub(super) tls: Tls,
@@ -65,6 +66,7 @@ impl<'a> Process<'a> {
         let StartInput { config, state_dir, record, keys, clock, begun } = input;
         let Preparation { query_places, tls, resolver, removed, admin, groups, seed, environment } =
             prepared;
+        let seed_draft = SeedDraft::write(state_dir, seed);
         let life = Arc::new(Life::new());
         let listeners: Vec<_> = groups.iter().map(Group::local).collect();
         let assembly = Assembly::new(config, keys, listeners.clone(), seed);
@@ -130,7 +132,7 @@ impl<'a> Process<'a> {
             journal,
             recorder,
             assembly,
-            seed,
+            seed_draft,
             groups,
             resolver,
             tls,

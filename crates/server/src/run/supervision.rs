@@ -19,7 +19,7 @@ use crate::recording::Recorder;
 use crate::runtime_control::{ControlError, RuntimeControl};
 use crate::signal::Signals;
 use crate::watch::{LOOK_EVERY, Observation, Watch};
-use crate::{descriptors, predecessor, wiring};
+use crate::{descriptors, wiring};
 
 impl Process<'_> {
     /// Reports the start, and handles signals and events until all shards have ended.
@@ -42,7 +42,7 @@ impl Process<'_> {
         // From here on, nothing prevents the start any more. A process that does not start is not
         // the predecessor of the next one, because it has forwarded hardly any INVITE for which a
         // CANCEL may come.
-        predecessor::store(input.state_dir, self.seed);
+        self.seed_draft.store();
         self.life.advance(Phase::Admitting);
         self.tell_started(input.config, &mut tell);
 
