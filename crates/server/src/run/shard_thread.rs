@@ -1,5 +1,6 @@
 //! The thread of a shard.
 
+use std::io;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -32,18 +33,17 @@ pub(super) struct ShardThread {
 }
 
 impl ShardThread {
-    pub(super) fn run(self, done: &Sender<Result<Summary, String>>) {
+    pub(super) fn run(self, done: &Sender<io::Result<Summary>>) {
         // A panic is a bug in this program. The process must not continue without this shard.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive()));
-        let ended = match ended {
-            Ok(summary) => summary.map_err(|error| error.to_string()),
-            Err(_) => Err("its thread panicked; the panic message is above".to_owned()),
-        };
+        let ended = ended.unwrap_or_else(|_| {
+            Err(io::Error::other("its thread panicked; the panic message is above"))
+        });
         // The receiver is dropped only at the end of the process.
         let _ = done.send(ended);
     }
 
-    fn drive(self) -> std::io::Result<Summary> {
+    fn drive(self) -> io::Result<Summary> {
         let Self { part, clock, limits, listeners, handoffs, stop, commands, stores, .. } = self;
         let (resolver, journal) = (self.resolver, self.journal);
         let (pool, counters) = (Pool::new(), Arc::clone(&part.counters().io));
@@ -74,15 +74,16 @@ impl ShardThread {
 pub(super) fn wait_until_started(
     shards: usize,
     started: &Receiver<()>,
-    ended: &Receiver<Result<Summary, String>>,
-) -> Result<(), String> {
+    ended: &Receiver<io::Result<Summary>>,
+) -> io::Result<()> {
     // A thread drops its sender when its shard has started or has failed. So the count ends when no
     // shard is starting any more.
     if started.iter().count() == shards {
         return Ok(());
     }
     // The thread of a shard that has failed sends the error after it has dropped this sender.
-    Err(ended.iter().find_map(Result::err).unwrap_or_default())
+    let error = ended.iter().find_map(Result::err);
+    Err(error.unwrap_or_else(|| io::Error::other("its thread has ended")))
 }
 
 #[cfg(test)]
@@ -124,6 +125,6 @@ mod tests {
         other.send(()).unwrap();
         drop(other);
         let error = wait_until_started(2, &started, &ended).unwrap_err();
-        assert!(error.contains("at most 16"), "{error}");
+        assert!(error.to_string().contains("at most 16"), "{error}");
     }
 }

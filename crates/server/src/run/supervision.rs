@@ -80,7 +80,7 @@ impl Process<'_> {
                     Ok(Err(what)) => {
                         // The other shards cannot take over the calls of the failed shard. They
                         // stop too, but they drain their own calls first.
-                        failure.get_or_insert(what);
+                        failure.get_or_insert_with(|| what.to_string());
                         self.life.advance(Phase::Draining);
                         stopping.on_failure();
                     }
