@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::rfc7339_client::{OFFER, calls, telling, value};
 use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Script, Sent, address, invite, request};
 use tidegate_balance::Policy;
+use tidegate_control::Bucket;
 use tidegate_proxy::{Listener, Mode, Obedience, Rule, RuleTarget, Senders};
 use tidegate_world::{
     ConnectionId, Core, Flow, LookupKind, QueryAnswer, QueryId, Question, Received, Transport,
@@ -181,6 +182,22 @@ fn a_request_that_waits_for_a_look_up_is_served_once() {
     assert_eq!(served(&s), 0);
     forwarded(answer(&mut s, ALICE, found(&["sip:alice@203.0.113.7:5062"])));
     assert_eq!(served(&s), 1);
+}
+
+/// A regression: after the answer of the store, a retransmission was served as a new request. Then
+/// the rejections of one call counted as those of several calls.
+#[test]
+fn a_retransmission_that_waits_for_a_look_up_stays_a_retransmission() {
+    let mut s = script();
+    for _ in 0..3 {
+        assert!(s.send(CALLER, &call("c")).is_empty(), "it is parked");
+        assert_eq!(statuses(&answer(&mut s, ALICE, QueryAnswer::NotFound(None))), ["404"]);
+        s.pass(Duration::from_secs(2));
+    }
+    assert_eq!(s.counters.parked_all.get(), 3);
+    let flow = &s.counters.overload.flows[Bucket::Session as usize];
+    let rejected = s.counters.rejected_after(Bucket::Session).get();
+    assert_eq!((flow.offered.get(), flow.repeated.get(), rejected), (1, 2, 1));
 }
 
 #[test]
