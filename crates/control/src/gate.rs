@@ -253,10 +253,19 @@ impl Gate {
 
     /// Returns whether the law allows taking a new session from the queue now.
     pub fn may_release(&self) -> bool {
-        let queue = &self.control.queue;
-        let is_bounded = self.settings.decide == Decide::Arrival
-            && self.signals.answers.waiting as f64 >= queue.unanswered_max;
-        self.stopping || (self.pacer.may_release(queue.release) && !is_bounded)
+        let is_bounded = self.signals.answers.waiting as f64 >= self.unanswered_max();
+        let release = self.control.queue.release;
+        self.stopping || (self.pacer.may_release(release) && !is_bounded)
+    }
+
+    /// Returns the number of unanswered INVITEs from which new sessions wait in the queue, or
+    /// infinity if there is no limit. There is none if work is judged when it is taken from the
+    /// queue.
+    pub fn unanswered_max(&self) -> f64 {
+        match self.settings.decide {
+            Decide::Arrival => self.control.queue.unanswered_max,
+            Decide::Service => f64::INFINITY,
+        }
     }
 
     /// Records that a back end has sent a new INVITE.

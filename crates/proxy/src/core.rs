@@ -182,7 +182,8 @@ impl Proxy {
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         self.discard_measurements();
         self.ingress.switch(now, law, shadow);
-        self.counters.overload.publish(now, self.ingress.gate());
+        let unanswered_max = self.ingress.unanswered_max();
+        self.counters.overload.publish(now, self.ingress.gate(), unanswered_max);
         self.counters.in_force.publish(self.ingress.gate());
     }
 

@@ -249,6 +249,7 @@ fn calls_wait_in_the_queue_while_too_many_sent_ones_are_unanswered() {
             gate.may_release()
         });
         assert_eq!(released, expected, "{decide:?}");
+        assert_eq!(gate.unanswered_max().is_finite(), decide == Decide::Arrival);
     }
 }
 

@@ -111,6 +111,13 @@ impl Ingress {
         &mut self.gate
     }
 
+    /// Returns the number of unanswered calls from which new calls wait, or `None` if there is no
+    /// limit. There is none if all messages wait in one queue.
+    pub(crate) fn unanswered_max(&self) -> Option<f64> {
+        let limit = self.gate.unanswered_max();
+        (limit.is_finite() && self.queueing != Queueing::Fifo).then_some(limit)
+    }
+
     /// Returns when [`handle_timeout`](Self::handle_timeout) is next due for the gate or the
     /// upstream peers.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {

@@ -109,7 +109,7 @@ impl Core for Proxy {
         self.ingress.on_load(now, &load);
         let Self { ingress, kernel_shed, shedding, counters, .. } = self;
         self.routing.tiering.on_reading(ingress.gate());
-        counters.overload.publish(now, ingress.gate());
+        counters.overload.publish(now, ingress.gate(), ingress.unanswered_max());
         counters.overload.publish_tiers(self.routing.tiering.tiers());
         counters.overload.sources_overflowed.set(ingress.sources_overflowed());
         counters.overload.challenges_forgotten.set(ingress.challenges.overflowed());

@@ -145,7 +145,9 @@ pub struct SojournGauges {
 }
 
 impl Gauges {
-    pub(crate) fn publish(&self, now: Timestamp, gate: &Gate) {
+    /// Publishes the signals and decisions of a gate. `unanswered_max` is the number of unanswered
+    /// calls from which new calls wait, if there is such a limit.
+    pub(crate) fn publish(&self, now: Timestamp, gate: &Gate, unanswered_max: Option<f64>) {
         let (signals, control) = (gate.signals(), gate.control());
         self.published.set(now.as_nanos());
         self.occupied.set(nanos(signals.processor.occupied));
@@ -155,7 +157,6 @@ impl Gauges {
             Release::Rate(rate) => (rate * 1e3) as u64,
         });
         self.unanswered.set(signals.answers.waiting);
-        let unanswered_max = Some(control.queue.unanswered_max).filter(|max| max.is_finite());
         self.unanswered_max.set((unanswered_max.unwrap_or_default() * 1e3) as u64);
         self.newest_first.set(u64::from(control.queue.order == QueueOrder::Lifo));
         self.wait_max.set(nanos(control.queue.wait_max.unwrap_or_default()));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::fixed::*;
 use crate::script::*;
+use tidegate_world::{Core, Load};
 
 /// Returns a proxy with two calls that no back end has answered, and a third one that waits for
 /// this. Also returns the first of the two INVITEs as it was sent to its back end.
@@ -46,4 +47,20 @@ fn the_law_learns_that_back_ends_call() {
     let (mut script, _) = holding();
     script.send(CALLER, &own);
     assert_eq!(script.send(CALLER, &invite("d")).len(), 0, "a stranger is no back end");
+}
+
+/// A regression: the gauge showed a limit that has no effect if the law decides when a message is
+/// served, or if all messages wait in one queue.
+#[test]
+fn the_limit_is_shown_only_where_it_applies() {
+    for scheme in SCHEMES {
+        let mut script = under(scheme, &[("unanswered", 2.0)]);
+        for call in ["a", "b", "c"] {
+            script.send(CALLER, &invite(call));
+        }
+        script.proxy.on_load(script.now, Load::default());
+        let shown = script.counters.overload.unanswered_max.get();
+        let is_effective = scheme == SCHEMES[0];
+        assert_eq!(shown, if is_effective { 2_000 } else { 0 }, "{scheme:?}");
+    }
 }
