@@ -33,7 +33,8 @@ use crate::parked::Parked;
 use crate::peers::Peers;
 use crate::reload::{Reloaded, reload};
 use crate::resolution::{Resolution, ResolutionSettings, Transports};
-use crate::settings::{Listener, PoolSettings, Rule, Settings};
+use crate::routing::tier::tier_in;
+use crate::settings::{BackendRef, Listener, PoolSettings, Rule, Settings};
 use crate::slack::Slack;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
@@ -228,11 +229,15 @@ impl Proxy {
         self.discard_measurements();
         let Self { snapshot, routing, .. } = self;
         let fingerprint = snapshot.keys.call.fingerprint(call_id);
-        let entries = routing.calls.entries(now, fingerprint, |backend_ref, place| BackendOfCall {
+        let backend_of = |backend_ref: BackendRef, place| BackendOfCall {
             pool: snapshot.pool(backend_ref.pool).pool.name().into(),
             name: snapshot.backend(backend_ref).name().into(),
             address: snapshot.backend(backend_ref).address_at(place),
-        });
+        };
+        let tier_of = |backend_ref: BackendRef, chosen| {
+            tier_in(snapshot.pool(backend_ref.pool).mode, || chosen)
+        };
+        let entries = routing.calls.entries(now, fingerprint, backend_of, tier_of);
         self.counters.call.put(call_id, entries);
     }
 

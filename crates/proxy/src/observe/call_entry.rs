@@ -22,7 +22,8 @@ pub struct CallEntry {
     /// The network of the first request's source: one IPv4 address, or the /64 of an IPv6 address,
     /// or `None` if it is not known.
     pub source: Option<IpNet>,
-    /// The [tier](Tier) in which requests of the call are served: with or without state.
+    /// The [tier](Tier) in which requests of the call are served: with or without state. A single
+    /// request may have state nevertheless, for example if it leaves over another transport.
     pub tier: Tier,
     /// True if the call counts towards `calls_max` of its back end.
     pub is_counted: bool,

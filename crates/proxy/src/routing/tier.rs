@@ -20,12 +20,19 @@ use crate::step::Step;
 /// destination each time it is processed. Furthermore, CANCEL and non-Routed ACK requests
 /// MUST generate the same choice as their associated INVITE."
 pub(crate) fn tier(snapshot: &Snapshot, calls: &Calls, pool: u16, call: CallRef) -> Tier {
-    match snapshot.pool(pool).mode {
+    // A call without an entry, or from before a restart, may have been served with transactions,
+    // and its endpoints rely on them to retransmit lost messages.
+    let chosen = || calls.get(call).map_or(Tier::Stateful, |call| call.tier);
+    tier_in(snapshot.pool(pool).mode, chosen)
+}
+
+/// Returns the tier of a call in a pool with this mode. In the mode `adaptive`, it is the tier that
+/// was `chosen` for the call. In the other modes, no tier is chosen for a single call.
+pub(crate) fn tier_in(mode: Mode, chosen: impl FnOnce() -> Tier) -> Tier {
+    match mode {
         Mode::Transaction => Tier::Stateful,
         Mode::Stateless => Tier::Stateless,
-        // A call without an entry, or from before a restart, may have been served with
-        // transactions, and its endpoints rely on them to retransmit lost messages.
-        Mode::Adaptive => calls.get(call).map_or(Tier::Stateful, |call| call.tier),
+        Mode::Adaptive => chosen(),
     }
 }
 

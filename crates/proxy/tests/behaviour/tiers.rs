@@ -276,3 +276,19 @@ fn the_work_says_whether_it_was_stateless() {
         loaded.full(5);
     }
 }
+
+/// A regression: the entry of each call in a stateless pool was shown as stateful.
+#[test]
+fn the_entry_of_a_call_shows_the_tier_of_its_pool() {
+    for (mode, tier) in [
+        (Mode::Transaction, Tier::Stateful),
+        (Mode::Stateless, Tier::Stateless),
+        (Mode::Adaptive, Tier::Stateful),
+    ] {
+        let mut script = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        script.send(CALLER, &invite("c"));
+        script.proxy.look_up(script.now, b"c");
+        let entries = script.counters.call.take(b"c").unwrap();
+        assert_eq!(entries.iter().map(|entry| entry.tier).collect::<Vec<_>>(), [tier], "{mode:?}");
+    }
+}

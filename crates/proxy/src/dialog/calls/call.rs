@@ -86,7 +86,8 @@ pub(crate) struct Call {
     pub(crate) phase: Phase,
     /// True if the back end has sent a response since it was last sent the call's initial INVITE.
     pub(crate) answered: bool,
-    /// Tier in which requests of the call are served: with or without transactions.
+    /// Tier that was chosen for the requests of the call: with or without transactions. It has an
+    /// effect only in a pool with the mode `adaptive`.
     pub(crate) tier: Tier,
     /// True if the last initial INVITE of the call had priority.
     pub(crate) has_priority: bool,

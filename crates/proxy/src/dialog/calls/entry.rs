@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use tidegate_balance::AddressGeneration;
+use tidegate_control::Tier;
 use tidegate_world::Timestamp;
 
 use super::call::{Call, Phase, second};
@@ -14,12 +15,14 @@ use crate::settings::BackendRef;
 
 impl Calls {
     /// Returns the entries of the calls whose Call-ID has this fingerprint. `backend_of` returns
-    /// the names of a back end.
+    /// the names of a back end. `tier_of` returns the tier of a call to or from a back end, from
+    /// the tier that was chosen for the call.
     pub(crate) fn entries(
         &self,
         now: Timestamp,
         fingerprint: u128,
         backend_of: impl Fn(BackendRef, AddressGeneration) -> BackendOfCall,
+        tier_of: impl Fn(BackendRef, Tier) -> Tier,
     ) -> Vec<CallEntry> {
         let calls = self.entries.with_hash(fingerprint as u64).map(|entry| &entry.call);
         let entry = |call: &Call| CallEntry {
@@ -28,7 +31,7 @@ impl Calls {
             age: Duration::from_secs(second(now).saturating_sub(call.began_s).into()),
             left: call.deadline.since(now),
             source: source_of_caller(call.caller),
-            tier: call.tier,
+            tier: tier_of(call.backend_ref, call.tier),
             is_counted: call.is_counted(),
         };
         calls.filter(|call| call.has_fingerprint(fingerprint)).take(SAME_MAX).map(entry).collect()
