@@ -1,6 +1,6 @@
 //! The destination of a response, from the topmost Via of its request (RFC 3261 §18.2.2, RFC 3581 §4).
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV6};
 
 use crate::host::address;
 use crate::via::{Rport, Via, ViaTransport};
@@ -53,20 +53,37 @@ pub fn connection_target(via: &Via<'_>) -> Option<SocketAddr> {
 }
 
 /// Returns the address to connect to for a response to a request from `source` with this top Via.
-/// [`connection_target`] returns the same address after the source has been recorded in the Via.
+/// [`connection_target`] returns the same address after the source has been recorded in the Via,
+/// but without the scope of a link-local address.
 pub fn listener_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
-    SocketAddr::new(source.ip().to_canonical(), listening_port(via))
+    at_port(source, listening_port(via))
 }
 
 /// Returns the destination of the response to a request from `source` with this top Via.
-/// [`response_target`] returns the same destination after the source has been recorded in the Via.
-/// The destination always has the IP address of `source`. But its port may be 0.
+/// [`response_target`] returns the same destination after the source has been recorded in the Via,
+/// but without the scope of a link-local address. The destination always has the IP address of
+/// `source`. But its port may be 0.
 #[inline]
 pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
     // RFC 3581 §4: the source port, for clients that ask for it. Any value that they write into the
     // parameter is replaced.
     let port = if via.answering.rport.is_some() { source.port() } else { sent_by_port(via) };
-    SocketAddr::new(source.ip().to_canonical(), port)
+    at_port(source, port)
+}
+
+/// Returns the address of `source` with another port.
+///
+/// RFC 4007 §6: "Because the same non-global address may be in use in more than one zone of the
+/// same scope [...], a node requires an internal means to identify to which zone a non-global
+/// address belongs." Without the scope, the kernel selects any link for a link-local address. A Via
+/// cannot contain the scope.
+fn at_port(source: SocketAddr, port: u16) -> SocketAddr {
+    match source {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
+            SocketAddrV6::new(*v6.ip(), port, 0, v6.scope_id()).into()
+        }
+        _ => SocketAddr::new(source.ip().to_canonical(), port),
+    }
 }
 
 fn sent_by_port(via: &Via<'_>) -> u16 {
@@ -138,6 +155,25 @@ mod tests {
         assert_eq!(target("SIP/2.0/UDP a;rport=65536"), 4000);
         assert_eq!(target("SIP/2.0/UDP a;rport"), 4000);
         assert_eq!(target("SIP/2.0/UDP a;report"), 5060);
+    }
+
+    /// A regression: the target had no scope, so the kernel selected any link.
+    ///
+    /// RFC 4007 §6: "Because the same non-global address may be in use in more than one zone of the
+    /// same scope [...], a node requires an internal means to identify to which zone a non-global
+    /// address belongs."
+    #[test]
+    fn the_target_of_a_reply_keeps_the_scope_of_a_link_local_source() {
+        let target = |text: &'static str, source: &str| {
+            let (via, source) = (via(text), source.parse().unwrap());
+            [reply_target(&via, source), listener_target(&via, source)].map(|at| at.to_string())
+        };
+        let link_local = "[fe80::7%3]:4000";
+        let asked = target("SIP/2.0/UDP a:5070;rport", link_local);
+        assert_eq!(asked, ["[fe80::7%3]:4000", "[fe80::7%3]:5070"]);
+        assert_eq!(target("SIP/2.0/UDP a", link_local), ["[fe80::7%3]:5060"; 2]);
+        assert_eq!(target("SIP/2.0/UDP a", "[2001:db8::7]:4000"), ["[2001:db8::7]:5060"; 2]);
+        assert_eq!(target("SIP/2.0/UDP a", "[::ffff:192.0.2.9]:4000"), ["192.0.2.9:5060"; 2]);
     }
 
     #[test]

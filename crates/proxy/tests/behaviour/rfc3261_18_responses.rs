@@ -137,3 +137,21 @@ fn a_request_other_than_invite_gets_no_provisional_response_but_100() {
         }
     }
 }
+
+/// A regression: with a listener at the wildcard address, responses to a caller at a link-local
+/// address left on any link.
+///
+/// RFC 4007 §6: "Because the same non-global address may be in use in more than one zone of the same
+/// scope [...], a node requires an internal means to identify to which zone a non-global address
+/// belongs."
+#[test]
+fn the_responses_of_a_transaction_keep_the_scope_of_a_link_local_caller() {
+    let caller = "[fe80::7%3]:5060";
+    let mut s = Script::stateful();
+    let mut sent = s.send(caller, &invite("c1"));
+    let forwarded = sent.pop().unwrap();
+    assert_eq!(sent[0].start(), "SIP/2.0 100 Trying");
+    assert_eq!(sent[0].to, address(caller));
+    let ok = s.one(&forwarded.to.to_string(), &forwarded.answer("200 OK"));
+    assert_eq!(ok.to, address(caller));
+}
