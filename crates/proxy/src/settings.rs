@@ -87,12 +87,16 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Creates a listener over UDP that advertises the address it is bound to.
+    /// Creates a listener over UDP that advertises the address it is bound to, without the scope of
+    /// a link-local address.
+    ///
+    /// RFC 3261 §25.1: "IPv6reference = "[" IPv6address "]"". A scope means nothing outside this
+    /// machine, and the grammar has no place for it.
     pub fn new(local: SocketAddr) -> Self {
         Self {
             transport: Transport::Udp,
             local,
-            advertised: local.to_string(),
+            advertised: SocketAddr::new(local.ip(), local.port()).to_string(),
             names: Vec::new(),
             trust: Vec::new(),
             trust_identity: Vec::new(),

@@ -150,7 +150,7 @@ impl<'a> Assembly<'a> {
             advertised: listen
                 .advertise
                 .as_ref()
-                .map_or_else(|| local.to_string(), ToString::to_string),
+                .map_or_else(|| proxy::Listener::new(*local).advertised, ToString::to_string),
             names: listen.names.clone(),
             trust: listen.trust.clone(),
             trust_identity: listen.trust_identity.clone(),

@@ -155,3 +155,19 @@ fn hosts(all: &[String]) -> (Box<[IpAddr]>, Box<[Box<str>]>) {
     let bare = |host: &String| Box::<str>::from(host.strip_suffix('.').unwrap_or(host));
     (all.iter().filter_map(ip).collect(), all.iter().filter(name).map(bare).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A regression: our Via and Record-Route had the scope of the address, so no other element
+    /// could read them.
+    ///
+    /// RFC 3261 §25.1: "IPv6reference = "[" IPv6address "]"".
+    #[test]
+    fn a_link_local_address_is_advertised_without_its_scope() {
+        let own = Own::new(&Listener::new("[fe80::1%3]:5060".parse().unwrap()));
+        assert_eq!(&*own.via, "Via: SIP/2.0/UDP [fe80::1]:5060;rport;branch=");
+        assert_eq!(&*own.record_route, "@[fe80::1]:5060;lr>\r\n");
+    }
+}
