@@ -20,6 +20,7 @@ use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
 use crate::rejection::DropReason;
 use crate::rewrite::write_response;
+use crate::routing::commit::call_entry::settle_at;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::stateless::lost::Lost;
@@ -173,22 +174,28 @@ fn serve_stateless(
     let (method, status) = (passage.cseq.method, passage.status);
     let transaction = Transaction { identity: branch.identity, method };
     let fingerprint = snapshot.keys.call.fingerprint(passage.call_id);
-    let calls = &mut step.routing.calls;
-    let call = calls.find_of(fingerprint, transaction);
+    let call = step.routing.calls.find_of(fingerprint, transaction);
     if let Some(call) = call {
-        let mut answer = calls.read_answer(&snapshot.keys, call, passage, backend_ref.is_some());
-        // Before a crash of this process, the INVITE may have gone to another back end. A dialog
-        // with that back end is no part of the call, and the BYE in it does not end the call.
+        let (calls, is_by_backend) = (&step.routing.calls, backend_ref.is_some());
+        let mut answer = calls.read_answer(&snapshot.keys, call, passage, is_by_backend);
+        // An earlier copy of the INVITE may have gone to another back end, which was down when this
+        // copy arrived, or before a crash of this process. If that back end answers first, it has
+        // the call, as with transactions. Otherwise a dialog with it is no part of the call, and
+        // the BYE in it does not end the call.
         if answer.dialog != 0
-            && backend_ref.is_some()
+            && is_by_backend
             && let Some(entry) = calls.get(call)
             && entry.went_to_backend(transaction)
             && let Some(at) = snapshot.address_of(entry)
             && canonical(at) != source
-            && went_elsewhere(snapshot, received, passage, at)
+            && let Some(other) = other_target(snapshot, received, passage, at)
         {
-            answer.dialog = 0;
+            let may_move = status >= 200 && entry.awaits_outside(transaction);
+            if !(may_move && settle_at(step, call, transaction, other)) {
+                answer.dialog = 0;
+            }
         }
+        let calls = &mut step.routing.calls;
         if status == 503
             && let Some(backend_ref) = present
             && let Some(entry) = calls.get(call)
@@ -281,23 +288,27 @@ fn was_sent_to(
     index.is_some_and(|index| has_sent(snapshot, &context.branches[index], remote))
 }
 
-/// Returns whether our Record-Route in a response shows that the request did not go to the back end
-/// at `at`. The source of the response does not show it: a server may answer from another address.
-fn went_elsewhere(
+/// Returns the address of the back end to which a request went, if our Record-Route in its response
+/// shows that this is not the back end at `at`. The source of the response does not show it: a
+/// server may answer from another address.
+fn other_target(
     snapshot: &Snapshot,
     received: &Received,
     passage: &Passage<'_>,
     at: SocketAddr,
-) -> bool {
-    let Ok(message) = Message::parse(&received.bytes) else { return false };
+) -> Option<SocketAddr> {
+    let message = Message::parse(&received.bytes).ok()?;
     let own_token = |route: NameAddr<'_>| {
         let uri = route.parse_uri().ok()?;
         let is_own = snapshot.addresses.is_own_route(&uri, &received.flow);
         let text = uri.user.filter(|_| is_own)?;
         RouteToken::decode(text, &snapshot.keys, passage.call_id)
     };
-    let mut tokens = message.record_routes().flatten().filter_map(own_token).peekable();
-    tokens.peek().is_some() && tokens.all(|token| canonical(token.backend) != canonical(at))
+    let tokens = message.record_routes().flatten().filter_map(own_token);
+    let mut backends = tokens.map(|token| canonical(token.backend));
+    let first = backends.next()?;
+    let is_other = |backend: SocketAddr| backend != canonical(at);
+    (is_other(first) && backends.all(is_other)).then_some(first)
 }
 
 /// Records that a back end has answered a request of ours.

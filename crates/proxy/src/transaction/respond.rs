@@ -7,11 +7,11 @@ use tidegate_transaction::Dispatch;
 use tidegate_world::{Buffer, Transmit};
 
 use crate::amplification::may_send;
-use crate::dialog::{Answer, Evidence, Transaction};
+use crate::dialog::{Answer, Transaction};
 use crate::message::reply::{server, transaction_tag};
 use crate::output::Cause;
 use crate::rejection::reply_reason::ReplyReason;
-use crate::routing::commit::call_entry::{count_request, move_entry};
+use crate::routing::commit::call_entry::settle;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -296,13 +296,8 @@ pub(crate) fn write_own(
 /// does not move the call, because another party has sent this 2xx.
 fn settle_call(step: &mut Step<'_>, context: &Context, backend_ref: Option<BackendRef>) {
     let Some(backend_ref) = backend_ref.filter(|_| context.toward_backend) else { return };
-    let Some(call) = step.routing.calls.get(context.call) else { return };
-    if call.backend_ref != backend_ref {
-        let Context { identity, method, .. } = *context;
-        move_entry(step, context.call, identity, backend_ref);
-        let (transaction, evidence) = (Transaction { identity, method }, Evidence::default());
-        count_request(step, context.call, backend_ref, transaction, evidence, None);
-    }
+    let Context { identity, method, call, .. } = *context;
+    settle(step, call, Transaction { identity, method }, backend_ref);
 }
 
 /// Records a response in the call table.

@@ -291,6 +291,43 @@ fn a_dialog_with_a_back_end_of_before_a_restart_does_not_keep_the_call() {
     assert_eq!(counts(&script), [(1, 175), (0, 0)]);
 }
 
+/// A regression: the call was not counted at the back end that had answered it, and its ACK did not
+/// acknowledge it.
+///
+/// RFC 3261 §13.2.2.4: "The UAC core considers the INVITE transaction completed 64*T1 seconds after the
+/// reception of the first 2xx response." Until then, another back end may answer too.
+#[test]
+fn the_back_end_that_answers_first_has_the_call_even_if_the_call_has_moved_away() {
+    for answers_too in [false, true] {
+        let mut script = Script::new();
+        let first = script.one(CALLER, &invite("a"));
+        script.gone(0);
+        let second = script.one(CALLER, &invite("a"));
+        assert_eq!((first.to, second.to), (address(BACKEND_A), address(BACKEND_B)));
+        script.one(BACKEND_A, &first.answer("200 OK"));
+        assert_eq!(counts(&script), [(1, 0), (0, 0)]);
+        let more = |sent: &Sent| format!("Totag\r\nRoute: {}\r\n", sent.header("Record-Route"));
+        let to_a = more(&first);
+        let within = |method, number| request(method, "sip:bob@10.0.0.1:5070", "a", number, &to_a);
+        script.one(CALLER, &within("ACK", 1));
+        if answers_too {
+            let ok = second.answer("200 OK").replace("tag=callee", "tag=other");
+            script.one(BACKEND_B, &ok);
+            let bye = request("BYE", "sip:bob@10.0.0.2:5070", "a", 2, &more(&second));
+            let bye = script.one(CALLER, &bye.replace("tag=callee", "tag=other"));
+            assert_eq!(bye.to, second.to);
+            script.one(BACKEND_B, &bye.answer("200 OK"));
+        }
+        assert_eq!(counts(&script)[0], (1, 0));
+        assert!(script.proxy.is_drained(), "the ACK has arrived");
+        let bye = script.one(CALLER, &within("BYE", 3));
+        assert_eq!(bye.to, first.to);
+        script.one(BACKEND_A, &bye.answer("200 OK"));
+        assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+        assert!(script.proxy.is_drained());
+    }
+}
+
 /// A regression of the last test's rule: the INVITE did not go to the back end of the call entry.
 #[test]
 fn a_call_from_one_back_end_to_another_ends_with_its_bye() {

@@ -1,10 +1,12 @@
 //! The entry of a call in the call table: enters and moves calls, and records their requests.
 
+use std::net::SocketAddr;
+
 use tidegate_balance::CallLease;
 use tidegate_world::Flow;
 
 use crate::dialog::{CallRef, Evidence, NoPlace, Transaction};
-use crate::network::caller_of;
+use crate::network::{caller_of, canonical};
 use crate::rejection::Rejection;
 use crate::routing::next_hop::NextHop;
 use crate::settings::BackendRef;
@@ -64,17 +66,44 @@ pub(crate) fn move_call(
 
 /// Moves the entry of a call to another back end, for the request with this identity. Returns
 /// whether the entry has moved.
-pub(crate) fn move_entry(
-    step: &mut Step<'_>,
-    call: CallRef,
-    identity: u64,
-    backend_ref: BackendRef,
-) -> bool {
+fn move_entry(step: &mut Step<'_>, call: CallRef, identity: u64, backend_ref: BackendRef) -> bool {
     let has_moved = step.routing.calls.move_to(step.now, call, identity, backend_ref);
     if has_moved {
         record_address_generation(step, call, backend_ref);
     }
     has_moved
+}
+
+/// Moves the entry of a call to the back end that has answered the INVITE `transaction` with a 2xx,
+/// and counts the INVITE and the call there.
+pub(crate) fn settle(
+    step: &mut Step<'_>,
+    call: CallRef,
+    transaction: Transaction,
+    backend_ref: BackendRef,
+) {
+    let Some(entry) = step.routing.calls.get(call) else { return };
+    if entry.backend_ref != backend_ref {
+        move_entry(step, call, transaction.identity, backend_ref);
+        count_request(step, call, backend_ref, transaction, Evidence::default(), None);
+    }
+}
+
+/// [Settles](settle) a call at the back end that has this address now, in the pool of the call.
+/// Returns `false` if there is no such back end.
+pub(crate) fn settle_at(
+    step: &mut Step<'_>,
+    call: CallRef,
+    transaction: Transaction,
+    address: SocketAddr,
+) -> bool {
+    let Some(entry) = step.routing.calls.get(call) else { return false };
+    let pool = entry.backend_ref.pool;
+    let mut backends = step.snapshot.pool(pool).pool.backends().iter();
+    let found = backends.position(|backend| backend.address().map(canonical) == Some(address));
+    let Some(backend) = found else { return false };
+    settle(step, call, transaction, BackendRef { pool, backend: backend as u16 });
+    true
 }
 
 /// Records in the call entry the address to which the name of the back end resolves now. Later
@@ -124,7 +153,7 @@ pub(crate) fn record_request(step: &mut Step<'_>, hop: &mut NextHop, transaction
 }
 
 /// Counts a request at its back end. `lease` is the lease of the call if the request starts one.
-pub(crate) fn count_request(
+fn count_request(
     step: &mut Step<'_>,
     call: CallRef,
     backend_ref: BackendRef,
