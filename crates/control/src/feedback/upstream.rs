@@ -41,8 +41,8 @@ pub(super) const AGREED: Duration = Duration::from_secs(3600);
 /// response to the request with the offer may be sent again (64·T1, RFC 3261 §17). A peer that does
 /// not know yet whether this server gives feedback offers overload control only in its probes. The
 /// calls that it sends meanwhile must not withdraw the offer before the probe is answered.
-// RFC 7339 §4.1: "The downstream server MUST add a value to the "oc" parameter in the response going
-// upstream to a client that included the "oc" parameter in the request."
+// By RFC 7339 the value belongs into the response to a client that "included the "oc" parameter in
+// the request".
 const OFFER_STANDS: Duration = Duration::from_secs(32);
 
 /// The state of one peer: a server that sends requests to this one.
