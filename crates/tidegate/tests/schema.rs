@@ -42,6 +42,7 @@ const ACCEPTED: &[&str] = &[
     "large-requests-shared.toml", "large-requests-without-tcp.toml",
     "large-requests-without-udp.toml", "listeners.toml",
     "loop.toml", "no-route.toml", "transport-without-listener.toml", "two-pools.toml", "unknown-pool.toml",
+    "unreachable-limits.toml",
     "unreachable-routes.toml", "users-missing.toml", "websockets-alone.toml",
 ];
 

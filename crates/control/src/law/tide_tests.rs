@@ -386,3 +386,17 @@ fn calls_above_the_limit_of_their_source_do_not_shorten_the_queue_of_others() {
     overloaded.sort_by(f64::total_cmp);
     assert_eq!(overloaded[0], overloaded[1]);
 }
+
+#[test]
+fn calls_that_a_full_pool_rejects_do_not_limit_the_unanswered_calls() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    ticks(&mut bench, 100, 1.0, 2, 0);
+    for _ in 0..900 {
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        (flow.offered, flow.rejected, flow.limited) =
+            (flow.offered + 1, flow.rejected + 1, flow.limited + 1);
+        answers(&mut bench, 1, 0);
+    }
+    assert!(bench.control.queue.takes_turns);
+    assert_eq!(bench.control.queue.unanswered_max, f64::INFINITY);
+}
