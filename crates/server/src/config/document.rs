@@ -9,6 +9,8 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use super::diagnostic::{Diagnostics, Report};
+use super::knob::Table;
+use super::tables::ROOT;
 
 /// The maximum size of a TOML file, in bytes.
 pub(crate) const FILE_MAX: usize = 32 << 20;
@@ -105,7 +107,7 @@ fn report_syntax(error: &toml::de::Error, text: &str, report: &mut Report) {
     let help = if is_json(text) {
         "write TOML, not JSON: tables such as `[[listen]]`, and `key = value` below them".to_owned()
     } else if let Some(number) = line.number_with_commas() {
-        format!("write `{}`, without commas", number.replace(',', "_"))
+        format!("write `{number}`, without commas")
     } else if values.iter().any(|noun| message.contains(noun)) {
         "write text in double quotes, such as `address = \"127.0.0.1:5060\"`".to_owned()
     } else {
@@ -137,14 +139,20 @@ fn report_duplicate(
     let (first, inner) = match line.header() {
         Some(header) => {
             let name = table_name(header);
+            // Each element of an array has inner tables of its own.
+            let begins_element = |other: &&Line<'_>| {
+                other.header().is_some_and(|h| is_list(h) && is_inside(name, table_name(h)))
+            };
+            let of_element = earlier.iter().rev().take_while(|other| !begins_element(other));
+            let of_element: Vec<&Line<'_>> = of_element.collect();
             let is_same = |other: &&Line<'_>| {
-                other.header().is_some_and(|h| table_name(h) == name && !h.starts_with("[["))
+                let is_other = |h: &str| table_name(h) == name && !(is_list(h) && is_list(header));
+                other.header().is_some_and(is_other)
             };
-            let is_inner = |other: &&Line<'_>| {
-                let rest = other.header().and_then(|h| table_name(h).strip_prefix(name));
-                rest.is_some_and(|rest| rest.starts_with('.'))
-            };
-            (earlier.iter().rfind(is_same), earlier.iter().find(is_inner))
+            let is_inner =
+                |other: &&Line<'_>| other.header().is_some_and(|h| is_inside(table_name(h), name));
+            let lines = || of_element.iter().copied();
+            (lines().find(is_same), lines().rfind(is_inner))
         }
         None => {
             let own = line.key();
@@ -152,15 +160,22 @@ fn report_duplicate(
             (of_table.filter(|other| own.is_some() && other.key() == own).last(), None)
         }
     };
+    let remove = "remove one of the two definitions";
     if let Some(first) = first {
-        let help = "remove one of the two definitions";
+        let help = match (line.header(), first.header()) {
+            (Some(header), Some(other)) if is_repeated(header, other) => format!(
+                "write `[[{}]]` in both places: the file may have several of these tables",
+                table_name(header)
+            ),
+            _ => remove.to_owned(),
+        };
         report.clash(title, (span, "defined again"), (first.content(), "defined here"), help);
     } else if let (Some(inner), Some(header)) = (inner, line.header()) {
         let help = format!("write `{header}` above `{}`", inner.header().unwrap_or_default());
         let label = "this table is inside the other one";
         report.clash(title, (span, "defined too late"), (inner.content(), label), help);
     } else {
-        report.error(span, title, "", "remove one of the two definitions");
+        report.error(span, title, "", remove);
     }
 }
 
@@ -198,20 +213,51 @@ impl<'i> Line<'i> {
         start..start + length
     }
 
-    /// Returns the value in this line if it is an integer with commas, such as `2,000`.
-    fn number_with_commas(self) -> Option<&'i str> {
+    /// Returns the value in this line as TOML writes it, if it is a number with commas: an integer
+    /// such as `2,000`, or a fraction such as `0,125`.
+    fn number_with_commas(self) -> Option<String> {
         let value = self.text.split_once('=')?.1.split('#').next()?.trim();
         let (first, groups) = value.split_once(',')?;
-        let is_number = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
-        let is_first = (1..=3).contains(&first.len()) && is_number(first);
+        let is_number =
+            |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if first == "0" {
+            return is_number(groups).then(|| format!("0.{groups}"));
+        }
+        // In TOML, no number begins with 0, except 0 itself and fractions.
+        let is_first = first.len() <= 3 && is_number(first) && !first.starts_with('0');
         let is_group = |group: &str| group.len() == 3 && is_number(group);
-        (is_first && groups.split(',').all(is_group)).then_some(value)
+        (is_first && groups.split(',').all(is_group)).then(|| value.replace(',', "_"))
     }
 }
 
 /// Returns the name in the header of a table.
 fn table_name(header: &str) -> &str {
     header.trim_matches(['[', ']'])
+}
+
+/// Returns whether the table with this header is an element of an array.
+fn is_list(header: &str) -> bool {
+    header.starts_with("[[")
+}
+
+/// Returns whether the table with the name `inner` is inside the table with the name `outer`.
+fn is_inside(inner: &str, outer: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// Returns whether the file may have several tables of the name in these two headers. If the
+/// configuration has no such table, the brackets decide.
+fn is_repeated(header: &str, other: &str) -> bool {
+    let known = table_called(&ROOT, table_name(header));
+    known.map_or_else(|| is_list(header) || is_list(other), Table::is_repeated)
+}
+
+/// Returns the table with the name `name`, such as `pool.backend`, inside `table`.
+fn table_called(table: &'static Table, name: &str) -> Option<&'static Table> {
+    table.tables.iter().copied().find_map(|inner| {
+        let is_it = table_name(inner.header) == name;
+        is_it.then_some(inner).or_else(|| table_called(inner, name))
+    })
 }
 
 #[cfg(test)]
@@ -223,10 +269,11 @@ mod tests {
     }
 
     #[test]
-    fn a_number_with_commas_is_shown_with_underscores() {
+    fn a_number_with_commas_is_shown_without_commas() {
         for (text, help) in [
             ("calls_max = 2,000\n", "write `2_000`, without commas"),
             ("a = 1\ncalls_max = 1,200,000 # many\nb = 2\n", "write `1_200_000`, without commas"),
+            ("a = 0,125\n", "write `0.125`, without commas"),
             ("a = 1,2\n", "write text in double quotes"),
         ] {
             let shown = errors(text);
@@ -251,6 +298,34 @@ mod tests {
         // Each pool may have this table.
         let text = "[[pool]]\n[pool.health]\n[[pool]]\n[pool.health]\n";
         assert!(Document::parse(Path::new("t.toml"), text.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn a_table_that_is_defined_twice_is_not_compared_with_that_of_another_element() {
+        let shown = errors(
+            "[[pool]]\n[pool.health]\na = 1\n[[pool]]\nhealth = { a = 2 }\n[pool.health]\nb = 3\n",
+        );
+        assert!(shown.contains("t.toml:6:7") && shown.contains("help: remove one"), "{shown}");
+        assert!(!shown.contains("defined here"), "{shown}");
+    }
+
+    /// A remedy to remove one of the tables would remove a pool, a back end or a listener.
+    #[test]
+    fn a_table_that_may_be_repeated_needs_two_pairs_of_brackets_each_time() {
+        for (text, name) in [
+            ("[[pool]]\na = 1\n[[pool.backend]]\nb = 2\n[pool]\na = 3\n", "pool"),
+            ("[listen]\na = 1\n[[listen]]\na = 2\n", "listen"),
+            ("[[listen]]\na = 1\n[listen]\na = 2\n", "listen"),
+            ("[listen]\na = 1\n[listen]\na = 2\n", "listen"),
+            ("[[pool]]\n[pool.backend]\na = 1\n[[pool.backend]]\na = 2\n", "pool.backend"),
+            ("[other]\na = 1\n[[other]]\na = 2\n", "other"),
+        ] {
+            let shown = errors(text);
+            let help = format!("help: write `[[{name}]]` in both places");
+            assert!(shown.contains(&help) && shown.contains("defined here"), "{shown}");
+        }
+        let shown = errors("[server]\na = 1\n[[server]]\na = 2\n");
+        assert!(shown.contains("help: remove one of the two definitions"), "{shown}");
     }
 
     #[test]
