@@ -136,16 +136,19 @@ fn part_of_uri(text: &str) -> Option<&str> {
         text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
     };
     let scheme = ["sip:", "sips:"].into_iter().find(begins_with).map_or(0, str::len);
-    let rest = text[scheme..].split([';', '?']).next()?;
-    let part = rest.rsplit_once('@').map_or(rest, |(_, part)| part);
+    let rest = &text[scheme..];
+    // RFC 3261 §25.1 (`user-unreserved`): the part before the `@` may contain `;` and `?`.
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, rest)| rest);
+    let part = rest.split([';', '?']).next()?;
     (part.len() < text.len()).then_some(part)
 }
 
-/// Returns the host at the beginning of `text`, which may end with a port.
+/// Returns the host at the beginning of `text`, which may end with a port. Returns `None` if it is
+/// an address to which no packet can be sent.
 fn without_port(text: &str) -> Option<&str> {
-    let is_host = |host: &&str| {
-        is_host_name(host.strip_suffix('.').unwrap_or(host))
-            || unbracketed(host).parse::<IpAddr>().is_ok()
+    let is_host = |host: &&str| match unbracketed(host).parse::<IpAddr>() {
+        Ok(ip) => reachable(SocketAddr::new(ip, SIP_PORT)).is_ok(),
+        Err(_) => is_host_name(host.strip_suffix('.').unwrap_or(host)),
     };
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let host = text.rsplit_once(':').filter(|(_, port)| is_port(port)).map(|(host, _)| host);
@@ -386,6 +389,9 @@ mod tests {
             ("SIPS:a.example:5061;transport=tls", "a.example"),
             ("alice@a.example", "a.example"),
             ("sip:alice@[::1]:5060", "[::1]"),
+            // The first is an example of RFC 3261 §19.1.3.
+            ("sip:alice;day=tuesday@a.example", "a.example"),
+            ("sip:+1;phone-context=b.example@a.example;user=phone?to=c", "a.example"),
         ] {
             assert_eq!(label(own_host(wrong)), "more than a host name or address", "{wrong}");
             assert_eq!(help(own_host(wrong)), format!("write `\"{right}\"`"));
@@ -394,6 +400,10 @@ mod tests {
         assert_eq!(label(own_host("a.example:b")), "not a host name or address");
         assert_eq!(help(own_host("sip:5060")), "write `\"sip\"`: the port is that of the listener");
         assert_eq!(label(own_host("0.0.0.0")), "no packet can be sent to the wildcard address");
+        // A remedy to write these addresses would be an error again.
+        for wrong in ["sip:0.0.0.0", "0.0.0.0:5060", "sip:::ffff:192.0.2.1", "sip:a@[ff02::1]"] {
+            assert!(own_host(wrong).unwrap_err().help.is_none(), "{wrong}");
+        }
         for wrong in ["", ".", "a..b", "a_b", "*.example.com", "1.2.3", "::ffff:192.0.2.1"] {
             assert!(own_host(wrong).is_err(), "{wrong}");
         }
