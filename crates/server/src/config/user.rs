@@ -70,7 +70,7 @@ pub(super) fn check(
 }
 
 /// Returns the IP address and port of a contact, or `None` if its host is a name.
-fn address(contact: &str) -> Option<SocketAddr> {
+pub(super) fn address(contact: &str) -> Option<SocketAddr> {
     let uri = Uri::parse(contact.as_bytes()).ok()?;
     Some(SocketAddr::new(uri.host?.ip()?, uri.port_or_default()))
 }

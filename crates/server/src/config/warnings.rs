@@ -7,6 +7,8 @@ use ipnet::IpNet;
 use tidegate_proxy::{RuleTarget, Senders};
 
 use super::diagnostic::nearest;
+use super::tables::listen::ClientCertificate;
+use super::user;
 use super::word::METHODS;
 use super::{Config, Listen, Pool};
 
@@ -33,15 +35,17 @@ impl Config {
             format!(
                 "the pool `{name}` has `verify = false`: Tidegate accepts any certificate, so \
                  anyone between Tidegate and the back ends can read and change calls; remove \
-                 `verify`, and name the authorities of the back ends in `[pool.tls] ca`"
+                 `verify`, and set `[pool.tls] ca` to the authorities of the back ends and \
+                 `server_name` to the name in their certificates"
             )
         });
         let sources = pool.backends.iter().flat_map(|backend| {
-            whole_families(&backend.sources).map(move |family| {
+            let families = self.listen.iter().filter_map(|own| open_to_all(own, &backend.sources));
+            families.collect::<BTreeSet<_>>().into_iter().map(move |family| {
                 format!(
-                    "the back end `{}` has every {family} address in `sources`: everyone can send \
-                     requests through Tidegate to any address (an open relay); list only \
-                     addresses of the back end",
+                    "the back end `{}` has every {family} address in `sources`: everyone who can \
+                     reach Tidegate can send requests through it to any address (an open relay); \
+                     list only addresses of the back end",
                     backend.name
                 )
             })
@@ -78,7 +82,15 @@ impl Config {
     }
 
     /// Returns a warning for each pool that gets no new requests from a route or as a backup.
+    ///
+    /// A request or a contact may still name the address of a back end. Returns no warning if a
+    /// route or a contact shows that this is intended.
     fn idle_pool_warnings(&self) -> Vec<String> {
+        if self.route.iter().any(|route| route.to == RuleTarget::RequestUri) {
+            return Vec::new();
+        }
+        let contacts = self.user.iter().flat_map(|user| &user.contacts);
+        let contacts: BTreeSet<_> = contacts.filter_map(|contact| user::address(contact)).collect();
         let routed = self.route.iter().filter_map(|route| match route.to {
             RuleTarget::Pool(index) => Some(index),
             RuleTarget::RequestUri | RuleTarget::Users => None,
@@ -91,12 +103,17 @@ impl Config {
         // The reader rejects loops of backup pools, so this ends.
         let used = routed.into_iter().flat_map(|first| std::iter::successors(Some(first), backup));
         let used: BTreeSet<usize> = used.collect();
-        let idle = self.pool.iter().enumerate().filter(|(index, _)| !used.contains(index));
+        let is_contact = |pool: &Pool| {
+            let mut addresses = pool.backends.iter().filter_map(|one| one.endpoint.address());
+            addresses.any(|address| contacts.contains(&address))
+        };
+        let idle = self.pool.iter().enumerate();
+        let idle = idle.filter(|(index, pool)| !used.contains(index) && !is_contact(pool));
         let warning = |(_, Pool { name, .. }): (usize, &Pool)| {
             format!(
-                "no route and no `backup` leads to the pool `{name}`, so its servers get no new \
-                 requests; add a `[[route]]` with `to = \"{name}\"`, or remove the pool if its \
-                 servers send no requests either"
+                "no route and no `backup` leads to the pool `{name}`: its servers get new requests \
+                 only if the Request-URI, a Route or a contact has their address; if they should \
+                 get other requests, add a `[[route]]` for these with `to = \"{name}\"`"
             )
         };
         idle.map(warning).collect()
@@ -132,21 +149,33 @@ fn admin_warning(address: SocketAddr) -> Option<String> {
 
 /// Returns warnings about a listener that trusts everyone.
 fn listener_warnings(listen: &Listen) -> Vec<String> {
-    let at = listen.address;
-    let trust = whole_families(&listen.trust).map(|family| {
+    let at = format!("{} {}", listen.transport.name().to_ascii_lowercase(), listen.address);
+    let trust = open_to_all(listen, &listen.trust).map(|family| {
         format!(
-            "the `[[listen]]` at {at} has every {family} address in `trust`: everyone can send \
-             requests through Tidegate to any address (an open relay); list only the addresses of \
-             your own peers"
+            "the `[[listen]]` at {at} has every {family} address in `trust`: everyone who can \
+             reach it can send requests through Tidegate to any address (an open relay); list only \
+             the addresses of your own peers"
         )
     });
-    let identity = whole_families(&listen.trust_identity).map(|family| {
+    let identity = open_to_all(listen, &listen.trust_identity).map(|family| {
         format!(
-            "the `[[listen]]` at {at} has every {family} address in `trust_identity`: everyone can \
-             call in the name of anyone else; list only the addresses of your own peers"
+            "the `[[listen]]` at {at} has every {family} address in `trust_identity`: everyone who \
+             can reach it can call in the name of anyone else; list only the addresses of your own \
+             peers"
         )
     });
-    trust.chain(identity).collect()
+    trust.into_iter().chain(identity).collect()
+}
+
+/// Returns the address family of `listen` if `networks` contain every address of this family, and
+/// every machine may send requests to `listen`: it has no loopback address and requires no
+/// certificates of clients. No packet of the other family arrives at its sockets.
+fn open_to_all(listen: &Listen, networks: &[IpNet]) -> Option<&'static str> {
+    let needs_certificate =
+        listen.client_ca.is_some() && listen.client_certificate == ClientCertificate::Required;
+    let is_open = !listen.address.ip().is_loopback() && !needs_certificate;
+    let own = if listen.address.is_ipv4() { "IPv4" } else { "IPv6" };
+    whole_families(networks).find(|family| is_open && *family == own)
 }
 
 /// Returns the address families, IPv4 or IPv6, of which `networks` contain every address.
@@ -176,33 +205,61 @@ mod tests {
         config(&text).warnings()
     }
 
+    /// Returns the warnings about a listener with `keys`, and about a back end with `sources`.
+    fn listening(transport: &str, address: &str, keys: &str, sources: &str) -> Vec<String> {
+        // Requests to the back end leave from the second listener.
+        let text = format!(
+            "[[listen]]\ntransport = \"{transport}\"\naddress = \"{address}\"\n{keys}\n\
+             [[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5070\"\n[[pool]]\n\
+             name = \"app\"\ntransport = \"udp\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n\
+             sources = [{sources}]\n"
+        );
+        config(&text).warnings()
+    }
+
     #[test]
     fn a_listener_that_trusts_everyone_is_reported() {
-        for (networks, families) in [
-            ("\"0.0.0.0/0\"", &["every IPv4 address"][..]),
-            ("\"::/0\"", &["every IPv6 address"]),
-            ("\"0.0.0.0/1\", \"128.0.0.0/1\"", &["every IPv4 address"]),
-            ("\"0.0.0.0/0\", \"::/0\"", &["every IPv4 address", "every IPv6 address"]),
-            ("\"10.0.0.0/8\", \"2001:db8::/32\"", &[]),
+        const V4: &str = "192.0.2.1:5060";
+        const V6: &str = "[2001:db8::1]:5060";
+        for (networks, address, family) in [
+            ("\"0.0.0.0/0\"", V4, Some("IPv4")),
+            ("\"0.0.0.0/0\"", V6, None),
+            ("\"::/0\"", V6, Some("IPv6")),
+            ("\"::/0\"", V4, None),
+            ("\"0.0.0.0/1\", \"128.0.0.0/1\"", V4, Some("IPv4")),
+            ("\"0.0.0.0/0\", \"::/0\"", V4, Some("IPv4")),
+            ("\"0.0.0.0/0\", \"::/0\"", V6, Some("IPv6")),
+            ("\"10.0.0.0/8\", \"2001:db8::/32\"", V4, None),
+            // Only this machine can reach the listener.
+            ("\"0.0.0.0/0\", \"::/0\"", "127.0.0.1:5060", None),
+            ("\"0.0.0.0/0\", \"::/0\"", "[::1]:5060", None),
         ] {
             for key in ["trust", "trust_identity"] {
-                let config = config(&format!(
-                    "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5060\"\n\
-                     {key} = [{networks}]\n[[pool]]\nname = \"app\"\n[[pool.backend]]\n\
-                     uri = \"sip:127.0.0.1:9\"\n"
-                ));
-                let told = config.warnings();
-                assert_eq!(told.len(), families.len(), "{networks}: {told:?}");
-                for (line, family) in told.iter().zip(families) {
-                    let expected = format!("127.0.0.1:5060 has {family} in `{key}`");
-                    assert!(line.contains(&expected), "{line}");
+                let told = listening("udp", address, &format!("{key} = [{networks}]"), "");
+                assert_eq!(told.len(), usize::from(family.is_some()), "{networks}: {told:?}");
+                if let Some(family) = family {
+                    let expected = format!("udp {address} has every {family} address in `{key}`");
+                    assert!(told[0].contains(&expected), "{told:?}");
                 }
             }
-            let told = warnings(&format!("sources = [{networks}]\n"));
-            assert_eq!(told.len(), families.len(), "{networks}: {told:?}");
-            for (line, family) in told.iter().zip(families) {
-                assert!(line.contains(&format!("has {family} in `sources`")), "{line}");
+            let told = listening("udp", address, "", networks);
+            assert_eq!(told.len(), usize::from(family.is_some()), "{networks}: {told:?}");
+            if let Some(family) = family {
+                let expected = format!("has every {family} address in `sources`");
+                assert!(told[0].contains(&expected), "{told:?}");
             }
+        }
+    }
+
+    /// A certificate decides who may connect. Peers whose addresses change can be trusted only by
+    /// all addresses.
+    #[test]
+    fn a_listener_that_requires_certificates_does_not_trust_everyone() {
+        let keys = "certificate = \"/own.pem\"\nprivate_key = \"/own.key\"\n\
+                    client_ca = \"/clients.pem\"\ntrust = [\"0.0.0.0/0\"]\n";
+        for (more, count) in [("", 0), ("client_certificate = \"optional\"\n", 1)] {
+            let told = listening("tls", "192.0.2.1:5061", &format!("{keys}{more}"), "");
+            assert_eq!(told.len(), count, "{told:?}");
         }
     }
 
@@ -232,6 +289,8 @@ mod tests {
         let config = over_tls("[pool.tls]\nverify = false\n");
         let told = config.warnings();
         assert!(told.len() == 1 && told[0].contains("`app` has `verify = false`"), "{told:?}");
+        // A back end at an address usually has a certificate for a name.
+        assert!(told[0].contains("`server_name` to the name in their certificates"), "{told:?}");
         let expected = "1 back end over tls, certificates not verified\n";
         assert!(config.to_string().contains(expected), "{config}");
     }
@@ -282,14 +341,21 @@ mod tests {
         };
         let told = |pools: &str, to: &str| warnings(&format!("{pools}[[route]]\nto = \"{to}\"\n"));
         let lonely = told(&pool("b", ""), "app");
-        assert!(lonely.len() == 1 && lonely[0].contains("leads to the pool `b`"), "{lonely:?}");
+        assert!(lonely.len() == 1 && lonely[0].contains("leads to the pool `b`:"), "{lonely:?}");
         let chain = pool("b", "backup = \"c\"") + &pool("c", "backup = \"app\"");
         assert_eq!(told(&chain, "b"), [""; 0]);
         // The backup of a pool without new requests gets none either.
         assert_eq!(told(&chain, "app").len(), 2);
-        let of_users = "[[user]]\naor = \"sip:a@b.example\"\ncontact = [\"sip:127.0.0.1:7\"]\n";
-        let lonely = told(of_users, "users");
-        assert!(lonely.len() == 1 && lonely[0].contains("leads to the pool `app`"), "{lonely:?}");
+        let of_user = |port: u16| {
+            format!("[[user]]\naor = \"sip:a@b.example\"\ncontact = [\"sip:c@127.0.0.1:{port}\"]\n")
+        };
+        let lonely = told(&of_user(7), "users");
+        assert!(lonely.len() == 1 && lonely[0].contains("leads to the pool `app`:"), "{lonely:?}");
+        // Requests for the user go to the back end at port 9.
+        assert_eq!(told(&of_user(9), "users"), [""; 0]);
+        // Back ends reach each other by the Request-URI.
+        let by_uri = "[[route]]\nfrom = \"pool\"\nto = \"request-uri\"\n";
+        assert_eq!(told(&(pool("b", "") + by_uri), "app"), [""; 0]);
     }
 
     #[test]
