@@ -232,12 +232,16 @@ impl Reader<'_> {
         let identity = CertifiedKey::new(chain, signing);
         let since_epoch = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or_default());
         let parsed = x509_parser::parse_x509_certificate(identity.end_entity_cert().ok()?);
+        let version_3 = "make an X.509 certificate of version 3 with subjectAltName, such as with \
+                         `openssl x509 -req` and its option `-extfile`";
+        let other = "make a certificate that TLS programs accept: with a valid encoding, and with \
+                     no unusual extension marked as critical";
         let validity = match (parsed, identity.keys_match()) {
             // RFC 5280 §4.1.2.9: only version 3 has extensions, such as subjectAltName.
-            (Ok((_, parsed)), _) if parsed.version() != X509Version::V3 => Err(format!(
-                "an X.509 certificate of version {}",
-                parsed.version().0.saturating_add(1)
-            )),
+            (Ok((_, parsed)), _) if parsed.version() != X509Version::V3 => {
+                let version = parsed.version().0.saturating_add(1);
+                Err((format!("an X.509 certificate of version {version}"), version_3))
+            }
             (_, Err(rustls::Error::InconsistentKeys(_))) => {
                 self.report.clash(
                     title(),
@@ -248,16 +252,16 @@ impl Reader<'_> {
                 return None;
             }
             (Ok((_, parsed)), Ok(())) => Ok(parsed.validity().clone()),
-            (Err(error), _) => Err(error.to_string()),
-            (_, Err(error)) => Err(error.to_string()),
+            (Err(error), _) => Err((error.to_string(), version_3)),
+            // The error text of rustls would call it the certificate of the peer.
+            (_, Err(rustls::Error::InvalidCertificate(error))) => Err((error.to_string(), other)),
+            (_, Err(error)) => Err((error.to_string(), other)),
         };
         let path = certificate.get_ref();
         let validity = match validity {
             Ok(validity) => validity,
-            Err(label) => {
+            Err((label, help)) => {
                 let title = format!("the certificate {} cannot be used", path.display());
-                let help = "make an X.509 certificate of version 3 with subjectAltName, such as \
-                            with `openssl x509 -req` and its option `-extfile`";
                 self.report.error(certificate.span(), title, label, help);
                 return None;
             }

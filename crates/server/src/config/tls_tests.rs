@@ -1,6 +1,8 @@
 use std::fs;
 
-use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rcgen::{
+    CertificateParams, CertifiedKey, CustomExtension, KeyPair, generate_simple_self_signed,
+};
 
 use super::*;
 use crate::config::Config;
@@ -101,4 +103,20 @@ fn an_error_in_the_certificate_is_not_reported_as_one_of_the_key() {
     }
     let shown = errors(&cert.pem(), &made().signing_key.serialize_pem());
     assert!(shown.contains("this key does not belong to the certificate"), "{shown}");
+}
+
+/// RFC 5280 §4.2: a program "MUST reject the certificate if it encounters a critical extension it
+/// does not recognize".
+#[test]
+fn a_certificate_with_an_unknown_critical_extension_is_reported_as_such() {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(["a.example".to_owned()]).unwrap();
+    // An ASN.1 NULL.
+    let mut extension = CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
+    extension.set_criticality(true);
+    params.custom_extensions = vec![extension];
+    let shown = errors(&params.self_signed(&key).unwrap().pem(), &key.serialize_pem());
+    assert!(shown.contains("Critical") && !shown.contains("peer certificate"), "{shown}");
+    assert!(shown.contains("help: make a certificate that TLS programs accept"), "{shown}");
+    assert!(shown.ends_with("1 error\n"), "{shown}");
 }
