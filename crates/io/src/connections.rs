@@ -32,6 +32,7 @@ use crate::connection::{Connection, PING, PONG, READ, Sent, State, Step, Turn};
 use crate::machine::StreamEvent;
 use crate::stream_group::StreamListener;
 use crate::tls::HandshakeFailure;
+use crate::tls_errors::{ENDED, TIMED_OUT};
 use crate::{Counters, StreamLimits, TlsPeers, WebSocketClient};
 
 /// Maximum number of messages that a connection passes to the core before the next connection is
@@ -273,10 +274,10 @@ impl Connections {
                     // complete.
                     if cause == CloseCause::Insecure && connection.is_silent() {
                         HandshakeFailure::Rejected.counter(&self.counters).add(1);
-                        if id.is_opened() {
-                            let error = "the other side sent an alert: it does not accept the \
-                                         certificate of Tidegate, or asks for one";
-                            self.counters.tls_errors.record(now, connection.flow.remote, error);
+                        if let Some(alert) = connection.alert().filter(|_| id.is_opened()) {
+                            let error = rustls::Error::AlertReceived(alert).to_string();
+                            let remote = connection.flow.remote;
+                            self.counters.tls_errors.record(now, remote, Some(&error));
                         }
                     }
                     self.finish(now, id, cause);
@@ -323,6 +324,8 @@ impl Connections {
             let is_late = connection.state == State::Handshaking && id.is_opened();
             if is_late && !self.is_ending {
                 connection.late(&self.counters).add(1);
+                // The core passes no time. This one is that of the present turn, or a little earlier.
+                self.record_tls_error(self.polled_at, id, TIMED_OUT);
             }
             return self.end(id, CloseCause::Asked);
         }
@@ -368,6 +371,7 @@ impl Connections {
         // If a client gives up before its first step, its connection ends without a signature.
         if flags.contains(epoll::EventFlags::RDHUP) && connection.waits_for_first_step() {
             HandshakeFailure::Closed.counter(&self.counters).add(1);
+            self.record_tls_error(now, id, ENDED);
             return self.end(id, CloseCause::Insecure);
         }
         if flags.contains(epoll::EventFlags::OUT) {
@@ -416,6 +420,7 @@ impl Connections {
             Sent::End(cause) => {
                 if connection.state == State::Handshaking {
                     connection.closed(&self.counters).add(1);
+                    self.record_tls_error(now, id, ENDED);
                 }
                 self.end(id, cause);
             }

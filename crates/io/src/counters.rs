@@ -158,7 +158,7 @@ pub struct Counters {
     pub idle_ns: Counter,
     /// Targets of datagrams that could not be sent, until another thread takes them.
     pub unsent: Unsent,
-    /// The last failed TLS handshakes on connections that the core opened.
+    /// The outcomes of the last TLS handshakes on connections that the core opened.
     pub tls_errors: TlsErrors,
 }
 

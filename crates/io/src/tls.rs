@@ -9,8 +9,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use rustls::pki_types::ServerName;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, Error, ServerConfig, ServerConnection,
-    SupportedCipherSuite,
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, ServerConfig,
+    ServerConnection, SupportedCipherSuite,
 };
 use tidegate_world::{Buffer, Counter};
 
@@ -82,6 +82,8 @@ pub(crate) struct Tls {
     is_ended: bool,
     /// True if no plaintext has arrived yet.
     is_silent: bool,
+    /// The alert by which the peer has ended the session.
+    alert: Option<AlertDescription>,
     /// The record that has not arrived completely.
     record: Record,
     /// Number of bytes that have arrived since the last plaintext, or since the beginning or the end
@@ -138,7 +140,8 @@ impl Tls {
         // `seal` limits the bytes handed to the session. A message must fit as a whole.
         session.set_buffer_limit(None);
         let (is_ended, is_silent, record) = (false, true, Record::default());
-        Self { session, is_ended, is_silent, record, quiet: 0, records: 0, unsent: 0 }
+        let alert = None;
+        Self { session, is_ended, is_silent, alert, record, quiet: 0, records: 0, unsent: 0 }
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
@@ -153,6 +156,11 @@ impl Tls {
     /// Returns whether no plaintext has arrived yet.
     pub(crate) fn is_silent(&self) -> bool {
         self.is_silent
+    }
+
+    /// Returns the alert by which the peer has ended the session, if it has.
+    pub(crate) fn alert(&self) -> Option<AlertDescription> {
+        self.alert
     }
 
     /// Returns whether encrypted bytes are left to send.
@@ -188,6 +196,9 @@ impl Tls {
                     // Keeps the plaintext before the error. The reader then fails too.
                     let _ = self.session.reader().read_to_end(held);
                     self.is_silent &= held.len() == before;
+                    if let Error::AlertReceived(alert) = error {
+                        self.alert = Some(alert);
+                    }
                     return Err(error);
                 }
             };

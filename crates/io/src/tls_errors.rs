@@ -1,4 +1,4 @@
-//! The last failed TLS handshakes with servers.
+//! The outcomes of the last TLS handshakes with servers.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -6,44 +6,58 @@ use std::sync::{Mutex, PoisonError};
 
 use tidegate_world::Timestamp;
 
-/// Maximum number of servers whose errors are kept. A further error replaces the oldest one.
+/// Maximum number of servers whose outcomes are kept. A further outcome replaces the oldest success,
+/// or else the oldest error.
 const SERVERS_MAX: usize = 64;
 
 /// Maximum number of characters of an error. A certificate with many names brings a long error.
 const CHARS_MAX: usize = 200;
 
-/// For each server with which the last TLS handshake failed, the time of the failure and the error.
-/// The shard writes it, and any thread may read it.
+/// The error of a handshake whose connection has ended.
+pub(crate) const ENDED: &str = "the connection ended before the handshake was complete";
+
+/// The error of a handshake that took too long. A SIP server without TLS waits for the rest of a
+/// message.
+pub(crate) const TIMED_OUT: &str =
+    "it was not complete in time; does the server speak TLS at this port?";
+
+/// For each server, the time of the last TLS handshake, and its error if it failed. The shard writes
+/// it, and any thread may read it.
 #[derive(Debug, Default)]
-pub struct TlsErrors(Mutex<BTreeMap<SocketAddr, (Timestamp, String)>>);
+pub struct TlsErrors(Mutex<BTreeMap<SocketAddr, (Timestamp, Option<String>)>>);
 
 impl TlsErrors {
-    /// Returns the error of the last handshake with `server`, with its time. Returns `None` if this
-    /// handshake succeeded.
-    pub fn last(&self, server: SocketAddr) -> Option<(Timestamp, String)> {
+    /// Returns the time of the last handshake with `server`, and its error, or `None` if this
+    /// handshake succeeded. Returns `None` for a server without a known handshake.
+    pub fn last(&self, server: SocketAddr) -> Option<(Timestamp, Option<String>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&server).cloned()
     }
 
-    /// Records that a handshake with `server` failed at `now`. If a reader has locked the errors,
-    /// leaves this one out, so that the shard does not wait.
-    pub fn record(&self, now: Timestamp, server: SocketAddr, error: &str) {
-        let Ok(mut known) = self.0.try_lock() else { return };
+    /// Records that a handshake with `server` ended at `now`, with `error` if it failed. A success
+    /// is recorded because another shard may have an earlier error of the same server.
+    pub fn record(&self, now: Timestamp, server: SocketAddr, error: Option<&str>) {
+        // A reader has the lock for one look-up.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= SERVERS_MAX && !known.contains_key(&server) {
-            let oldest = known.iter().min_by_key(|(_, (at, _))| *at).map(|(server, _)| *server);
-            if let Some(oldest) = oldest {
-                known.remove(&oldest);
+            let first = known.iter().min_by_key(|(_, (at, error))| (error.is_some(), *at));
+            let first = first.map(|(server, _)| *server);
+            if let Some(first) = first {
+                known.remove(&first);
             }
         }
-        // The error may contain names from the certificate of the server.
-        let text = error.chars().filter(|c| !c.is_control()).take(CHARS_MAX).collect();
-        known.insert(server, (now, text));
+        known.insert(server, (now, error.map(printable)));
     }
+}
 
-    /// Removes the error of `server` after a handshake that succeeded.
-    pub(crate) fn clear(&self, server: SocketAddr) {
-        let Ok(mut known) = self.0.try_lock() else { return };
-        known.remove(&server);
+/// Returns an error as one line of limited length. The error may contain names from the certificate
+/// of the server.
+fn printable(error: &str) -> String {
+    let mut text: String = error.chars().filter(|c| !c.is_control()).collect();
+    if let Some((end, _)) = text.char_indices().nth(CHARS_MAX) {
+        text.truncate(end);
+        text.push('…');
     }
+    text
 }
 
 #[cfg(test)]
@@ -51,19 +65,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_error_of_each_server_is_kept_until_a_handshake_succeeds() {
+    fn the_last_outcome_of_each_server_is_kept() {
         let errors = TlsErrors::default();
         let at = Timestamp::from_nanos;
         let server = |port: u16| SocketAddr::from(([192, 0, 2, 1], port));
-        errors.record(at(1), server(1), "one");
-        errors.record(at(2), server(1), "two\r\n");
-        assert_eq!(errors.last(server(1)), Some((at(2), "two".to_owned())));
-        errors.clear(server(1));
-        assert_eq!(errors.last(server(1)), None);
-        (0..100).for_each(|port| errors.record(at(u64::from(port) + 3), server(port), "three"));
+        errors.record(at(1), server(1), Some("one"));
+        errors.record(at(2), server(1), Some("two\r\n"));
+        assert_eq!(errors.last(server(1)), Some((at(2), Some("two".to_owned()))));
+        errors.record(at(3), server(1), None);
+        assert_eq!(errors.last(server(1)), Some((at(3), None)));
+        assert_eq!(errors.last(server(2)), None);
+    }
+
+    #[test]
+    fn a_limited_number_of_errors_of_limited_length_is_kept() {
+        let errors = TlsErrors::default();
+        let at = Timestamp::from_nanos;
+        let server = |port: u16| SocketAddr::from(([192, 0, 2, 1], port));
+        for port in 0..100_u16 {
+            errors.record(at(u64::from(port)), server(port), Some("one"));
+        }
         assert_eq!(errors.last(server(35)), None);
         assert!(errors.last(server(36)).is_some() && errors.last(server(99)).is_some());
-        errors.record(at(200), server(1), &"x".repeat(999));
-        assert_eq!(errors.last(server(1)).unwrap().1.len(), CHARS_MAX);
+        // A success makes room before any error.
+        errors.record(at(100), server(99), None);
+        errors.record(at(101), server(100), Some(&"ä".repeat(999)));
+        assert!(errors.last(server(36)).is_some() && errors.last(server(99)).is_none());
+        let expected = "ä".repeat(CHARS_MAX) + "…";
+        assert_eq!(errors.last(server(100)), Some((at(101), Some(expected))));
     }
 }

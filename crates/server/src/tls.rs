@@ -129,6 +129,11 @@ impl Tls {
         self.servers.get(listener)?.clone()
     }
 
+    /// Returns whether the pool with this name is reached over TLS.
+    pub(crate) fn has_pool(&self, name: &str) -> bool {
+        self.current().pools.contains_key(name)
+    }
+
     /// Returns a function that finds the TLS settings for a connection to a back end in `registry`,
     /// or to a removed back end. If the back end was removed before the process started, the
     /// settings of the only pool that uses TLS apply.

@@ -38,6 +38,9 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Time for which a failed TLS handshake counts as the cause of a change.
 const TLS_ERROR_FOR: Duration = Duration::from_secs(60);
 
+/// A function that returns whether the pool with this name is reached over TLS at present.
+pub(crate) type IsOverTls = Box<dyn Fn(&str) -> bool>;
+
 /// The subject of log lines about reloads that were not applied.
 const NOT_APPLIED: &str = "reloads are not applied, because removed back ends still have calls and \
                            leave no room for new ones";
@@ -70,6 +73,7 @@ impl Observation {
 /// previous check, to report changes.
 pub(crate) struct Watch {
     registry: BackendRegistry,
+    is_over_tls: IsOverTls,
     shards: Vec<ShardCounters>,
     backends: BTreeMap<(String, String), BackendSeen>,
     pools: BTreeMap<String, Followed<bool>>,
@@ -104,10 +108,16 @@ struct Counts {
 impl Watch {
     /// Creates a watch that assumes that all back ends are up, and reports the others at its first
     /// check.
-    pub fn new(registry: BackendRegistry, shards: Vec<ShardCounters>, bans: BanList) -> Self {
+    pub fn new(
+        registry: BackendRegistry,
+        is_over_tls: IsOverTls,
+        shards: Vec<ShardCounters>,
+        bans: BanList,
+    ) -> Self {
         let total = |counted: &Counted| Episodes::new(shards.iter().map(counted.count).sum());
         Self {
             registry,
+            is_over_tls,
             episodes: COUNTED.iter().map(total).collect(),
             reloads_rejected: Episodes::new(reloads_rejected(&shards)),
             targeted: Targeted::new(&shards),
@@ -201,7 +211,9 @@ impl Watch {
         let unseen = if seen.state.last() == state { falls } else { 0 };
         seen.counts.falls = counts.falls;
         if let Some(changes) = seen.state.see(now, state, unseen) {
-            let tls_error = tls_error(now, &self.shards, backend);
+            // Before a reload, the pool may have been reached over TLS.
+            let is_over_tls = (self.is_over_tls)(pool.name());
+            let tls_error = if is_over_tls { tls_error(now, &self.shards, backend) } else { None };
             let cause = cause(now, state, backend, &seen.counts, &counts, tls_error);
             seen.counts = counts;
             tell(format!("{who} is {}{cause}{}", state.name(), more(changes)));
@@ -298,13 +310,13 @@ impl Counts {
     }
 }
 
-/// Returns the error of the last TLS handshake with a back end, if this handshake failed a short
-/// time ago.
+/// Returns the error of the last TLS handshake of any shard with a back end, if this handshake
+/// failed a short time ago.
 fn tls_error(now: Timestamp, shards: &[ShardCounters], backend: &Backend) -> Option<String> {
     let address = backend.address()?;
-    let errors = shards.iter().filter_map(|shard| shard.io.tls_errors.last(address));
-    let recent = errors.filter(|(at, _)| now.since(*at) <= TLS_ERROR_FOR);
-    recent.max_by_key(|(at, _)| *at).map(|(_, error)| error)
+    let outcomes = shards.iter().filter_map(|shard| shard.io.tls_errors.last(address));
+    let (at, error) = outcomes.max_by_key(|(at, _)| *at)?;
+    error.filter(|_| now.since(at) <= TLS_ERROR_FOR)
 }
 
 /// Returns text that explains the `state` of a back end. `before` has the counters at the previous
@@ -330,15 +342,16 @@ fn cause(
         }
         State::Down if backend.address().is_none() => "its name has no address",
         State::Down | State::Suspect => {
+            let has_failed_probe = counts.probes_failed > before.probes_failed;
+            let status = backend.failed_probe_status().filter(|_| has_failed_probe);
             if counts.unreachable > before.unreachable {
                 "no program listens at its port (ICMP port unreachable, or a refused connection)"
+            } else if let Some(status) = status {
+                return format!(": it answered {status} to a probe");
             } else if let Some(error) = tls_error {
                 return format!(": the TLS handshake failed: {error}");
-            } else if counts.probes_failed > before.probes_failed {
-                return match backend.failed_probe_status() {
-                    Some(status) => format!(": it answered {status} to a probe"),
-                    None => ": a probe got no answer".to_owned(),
-                };
+            } else if has_failed_probe {
+                "a probe got no answer"
             } else if counts.rejections > before.rejections {
                 "it answered 503"
             } else {

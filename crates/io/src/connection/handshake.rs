@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 
+use rustls::AlertDescription;
 use tidegate_world::{Buffer, Counter, Pool, Timestamp};
 
 use super::reading::Unfilled;
 use super::{Connection, State};
 use crate::Counters;
 use crate::tls::HandshakeFailure;
+use crate::tls_errors::ENDED;
 use crate::websocket::{Upgrade, UpgradeFailure};
 
 /// The result of one step of a handshake.
@@ -45,6 +47,11 @@ impl Connection {
     /// Returns whether the connection uses TLS, and nothing has arrived since the TLS handshake.
     pub(crate) fn is_silent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_silent())
+    }
+
+    /// Returns the alert by which the peer has ended the TLS session, if it has.
+    pub(crate) fn alert(&self) -> Option<AlertDescription> {
+        self.tls.as_ref().and_then(|tls| tls.alert())
     }
 
     /// Returns the counter to increment if the present handshake is not completed in time.
@@ -85,8 +92,7 @@ impl Connection {
         self.steps = self.steps.saturating_add(1);
         let filled = self.fill(now, quiet_until);
         if self.has_tls_handshake() {
-            let error = "the other side closed the connection".into();
-            return self.unfinished(filled, Shaken::Failed(HandshakeFailure::Closed, error));
+            return self.unfinished(filled, Shaken::Failed(HandshakeFailure::Closed, ENDED.into()));
         }
         if let Some(websocket) = self.websocket.as_mut().filter(|websocket| !websocket.is_open()) {
             match websocket.upgrade(&self.held) {

@@ -124,6 +124,9 @@ impl Connections {
         self.held = self.held + connection.held() - held_before;
         if had_tls_handshake && !connection.has_tls_handshake() {
             self.counters.tls_handshakes.add(1);
+            if id.is_opened() {
+                self.counters.tls_errors.record(now, connection.flow.remote, None);
+            }
         }
         match shaken {
             Shaken::Done => {
@@ -133,7 +136,6 @@ impl Connections {
                     self.counters.websocket_handshakes.add(1);
                 }
                 if id.is_opened() {
-                    self.counters.tls_errors.clear(connection.flow.remote);
                     self.events.push_back(StreamEvent::Connected(connection.flow));
                 }
                 // A message may have come with the end of the handshake.
@@ -152,7 +154,7 @@ impl Connections {
                 // completed.
                 let is_of_tls = connection.has_tls_handshake() || connection.is_silent();
                 if is_of_tls && id.is_opened() {
-                    self.counters.tls_errors.record(now, connection.flow.remote, &error);
+                    self.counters.tls_errors.record(now, connection.flow.remote, Some(&error));
                 }
                 let counter = match is_of_tls {
                     true => failure.counter(&self.counters),
@@ -167,6 +169,16 @@ impl Connections {
             }
         }
         self.send(now, id);
+    }
+
+    /// Records that a TLS handshake with a server failed. Does nothing if the connection has no such
+    /// handshake, or if the peer has opened the connection.
+    pub(super) fn record_tls_error(&self, now: Timestamp, id: ConnectionId, error: &str) {
+        let connection = self.connections.get(&id);
+        let connection = connection.filter(|found| id.is_opened() && found.has_tls_handshake());
+        if let Some(connection) = connection {
+            self.counters.tls_errors.record(now, connection.flow.remote, Some(error));
+        }
     }
 }
 

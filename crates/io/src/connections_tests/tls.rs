@@ -1,5 +1,7 @@
 //! Tests of connections over TLS, with blocking peers of rustls.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{self, JoinHandle};
 
 use rustls::crypto::CryptoProvider;
@@ -255,6 +257,12 @@ fn an_alert_after_a_message_is_no_failed_handshake() {
     assert_eq!((scene.counters.tls_handshakes.get(), scene.counters.tls_failed()), (1, 0));
 }
 
+/// Returns the error of the last TLS handshake with `remote`.
+fn last_error(scene: &Scene, remote: SocketAddr) -> String {
+    let last = scene.counters.tls_errors.last(remote);
+    last.and_then(|(_, error)| error).expect("a handshake that failed")
+}
+
 /// RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not accepted.
 #[test]
 fn a_server_that_rejects_us_after_the_handshake_is_counted() {
@@ -280,8 +288,8 @@ fn a_server_that_rejects_us_after_the_handshake_is_counted() {
     assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
     assert_eq!(scene.closed(), CloseCause::Insecure);
     assert_eq!(scene.counters.tls_failed_rejected.get(), 1);
-    let (_, error) = scene.counters.tls_errors.last(remote).unwrap();
-    assert!(error.contains("asks for one"), "{error}");
+    let error = last_error(&scene, remote);
+    assert!(error.starts_with("received fatal alert: "), "{error}");
     back_end.join().unwrap();
 }
 
@@ -290,16 +298,50 @@ fn a_server_that_rejects_us_after_the_handshake_is_counted() {
 fn a_handshake_that_the_core_gives_up_is_counted() {
     let Certified { client, .. } = certified("a.example");
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = silent.local_addr().unwrap();
     let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
     let peers: TlsPeers = Arc::new(move |_| Some(peer.clone()));
     let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
-    let id = scene.open(Transport::Tls, silent.local_addr().unwrap());
+    let id = scene.open(Transport::Tls, remote);
     while scene.connections.connections[&id].state != State::Handshaking {
         scene.connections.poll(scene.now).unwrap();
     }
     scene.connections.close(id);
     assert_eq!(scene.closed(), CloseCause::Asked);
     assert_eq!((scene.counters.tls_failed_slow.get(), scene.counters.tls_failed()), (1, 1));
+    assert_eq!(last_error(&scene, remote), TIMED_OUT);
+}
+
+#[test]
+fn a_handshake_that_succeeds_replaces_the_error_of_the_last_one() {
+    let Certified { server, client } = certified("a.example");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = listener.local_addr().unwrap();
+    let serving = thread::spawn(move || {
+        for _ in 0..2 {
+            let mut session = ServerConnection::new(Arc::clone(&server)).unwrap();
+            let (mut socket, _) = listener.accept().unwrap();
+            // Waits until the handshake fails, or the other side closes the connection.
+            let _ = Stream::new(&mut session, &mut socket).read(&mut [0]);
+        }
+    });
+    let is_right = Arc::new(AtomicBool::new(false));
+    let chosen = Arc::clone(&is_right);
+    let peers: TlsPeers = Arc::new(move |_| {
+        let name = if chosen.load(Relaxed) { "a.example" } else { "b.example" };
+        Some(TlsPeer { config: Arc::clone(&client), name: name.try_into().unwrap() })
+    });
+    let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
+    scene.open(Transport::Tls, remote);
+    assert_eq!(scene.closed(), CloseCause::Insecure);
+    assert!(last_error(&scene, remote).contains("not valid for name"));
+    is_right.store(true, Relaxed);
+    scene.now = scene.now + Duration::from_secs(1);
+    scene.open(Transport::Tls, remote);
+    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
+    assert_eq!(scene.counters.tls_errors.last(remote), Some((scene.now, None)));
+    drop(scene);
+    serving.join().unwrap();
 }
 
 /// Peers repeat no message over TLS. So a BYE that is not read is lost.
@@ -591,7 +633,7 @@ fn a_connection_is_opened_to_the_right_peer_only() {
             assert_eq!(scene.closed(), CloseCause::Insecure);
             assert_eq!(scene.counters.tls_failed_certificate.get(), 1);
         }
-        let error = scene.counters.tls_errors.last(remote).map(|(_, error)| error);
+        let error = scene.counters.tls_errors.last(remote).and_then(|(_, error)| error);
         assert_eq!(error.is_some_and(|error| error.contains("not valid for name")), !is_right);
         // The identity of a peer at another address cannot be verified.
         scene.open(Transport::Tls, "127.0.0.1:9".parse().unwrap());

@@ -119,7 +119,9 @@ impl Process<'_> {
             watched[0].recording = Arc::clone(recorder.tally());
         }
         let registry = self.assembly.registry().clone();
-        Watch::new(registry, watched, self.assembly.bans().clone())
+        let tls = self.tls.clone();
+        let is_over_tls = Box::new(move |pool: &str| tls.has_pool(pool));
+        Watch::new(registry, is_over_tls, watched, self.assembly.bans().clone())
     }
 
     /// Reports changes since the last look.

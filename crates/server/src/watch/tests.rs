@@ -19,6 +19,11 @@ struct Watched {
 
 impl Watched {
     fn new() -> Self {
+        Self::over_tls(false)
+    }
+
+    /// Creates a watch over pools that are reached over TLS if `is_over_tls` is true.
+    fn over_tls(is_over_tls: bool) -> Self {
         let post = |(port, name): (u16, &str)| BackendSpec {
             name: name.to_owned(),
             endpoint_address: EndpointAddress::Address(([127, 0, 0, 1], port).into()),
@@ -37,7 +42,8 @@ impl Watched {
         ]);
         let shards = vec![ShardCounters::default(), ShardCounters::default()];
         let bans = BanList::new(64);
-        let watch = Watch::new(registry.clone(), shards.clone(), bans.clone());
+        let is_over_tls = Box::new(move |_: &str| is_over_tls);
+        let watch = Watch::new(registry.clone(), is_over_tls, shards.clone(), bans.clone());
         Self { watch, registry, shards, bans }
     }
 
@@ -78,16 +84,19 @@ fn an_outage_and_its_end_are_logged_once_with_the_cause() {
     assert_eq!(watched.look(3750), [""; 0]);
 }
 
+/// The error of a TLS handshake.
+const EXPIRED: &str = "invalid peer certificate: Expired";
+
 /// A probe is not sent if the TLS handshake fails. A regression: the log said that the back end did
 /// not answer the probe.
 #[test]
 fn a_failed_tls_handshake_is_logged_as_the_cause() {
-    let mut watched = Watched::new();
+    let mut watched = Watched::over_tls(true);
     watched.look(0);
     let [a, b] = ["a", "b"].map(|name| watched.registry.find(name).unwrap());
     for backend in [&a, &b] {
         let errors = &watched.shards[1].io.tls_errors;
-        errors.record(at(50), backend.address().unwrap(), "invalid peer certificate: Expired");
+        errors.record(at(50), backend.address().unwrap(), Some(EXPIRED));
     }
     b.on_probe_failed(at(100), 1, None);
     let told = watched.look(250);
@@ -101,6 +110,30 @@ fn a_failed_tls_handshake_is_logged_as_the_cause() {
         told.contains(&"back end a of pool app is down: a probe got no answer".to_owned()),
         "{told:?}"
     );
+}
+
+/// An error of TLS is not the cause if another shard has completed a handshake since, if the back
+/// end answered over TLS, or if a reload has changed the transport of the pool.
+#[test]
+fn an_earlier_tls_error_is_not_the_cause() {
+    for (is_over_tls, succeeds, status, cause) in [
+        (true, true, None, "a probe got no answer"),
+        (true, false, Some(503), "it answered 503 to a probe"),
+        (false, false, None, "a probe got no answer"),
+    ] {
+        let mut watched = Watched::over_tls(is_over_tls);
+        watched.look(0);
+        let b = watched.registry.find("b").unwrap();
+        let address = b.address().unwrap();
+        watched.shards[1].io.tls_errors.record(at(50), address, Some(EXPIRED));
+        if succeeds {
+            watched.shards[0].io.tls_errors.record(at(100), address, None);
+        }
+        b.on_probe_failed(at(200), 1, status);
+        let told = watched.look(250);
+        let expected = format!("back end b of pool app is down: {cause}");
+        assert!(told.contains(&expected), "{told:?}");
+    }
 }
 
 /// A regression: the counters of the new back end were compared with those of the old one.
