@@ -245,8 +245,9 @@ impl RegistryState {
         self.assigned.insert(identity(backend), admin_state);
     }
 
-    /// Returns the pools of a command that a later command has already replaced. Changes no state.
-    /// Back ends that are no longer configured get no calls in these pools either.
+    /// Returns the pools that a command configures although a later command has already been
+    /// executed. Does not change the registry. Back ends that the later command does not configure
+    /// get no calls in these pools.
     fn past(&self, now: Timestamp, pool_specs: &[PoolSpec]) -> Vec<Pool> {
         let leaving: Vec<_> = self.leaving().collect();
         let mut known = known(&self.pools, &leaving);

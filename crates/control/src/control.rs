@@ -13,17 +13,16 @@ pub enum Allowance {
     Fraction(f64),
     /// At most this number of pieces of new work a second.
     Rate(f64),
-    /// At most this number of pieces in progress. A piece is in progress from the moment when it
-    /// enters the queue until its service begins. If the gate judges a piece when it is taken from
-    /// the queue, the piece passes if fewer than this number of other pieces still wait.
+    /// At most this number of waiting pieces. A piece waits from the moment when it enters the
+    /// queue until its service begins. If the gate judges a piece when it is taken from the queue,
+    /// the piece passes if fewer than this number of other pieces still wait.
     Window(f64),
     /// No new work.
     Closed,
 }
 
 impl Allowance {
-    /// Returns the admitted share, 0 to 1, if `rate` pieces arrive a second and none is in
-    /// progress.
+    /// Returns the admitted share, 0 to 1, if `rate` pieces arrive a second and none waits.
     pub fn fraction(self, rate: f64) -> f64 {
         match self {
             Self::Open => 1.0,

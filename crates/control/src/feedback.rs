@@ -17,7 +17,7 @@
 //!
 //! Feedback has one of two algorithms. Under `loss` (RFC 7339 §7) its value is the percentage of
 //! requests to hold back. Under `rate` (RFC 7415) it is the maximum number of requests a second. If
-//! a law sets a window (a limit on the calls in progress), the window is first converted to calls a
+//! a law sets a window (a limit on the waiting calls), the window is first converted to calls a
 //! second.
 
 mod algorithm;

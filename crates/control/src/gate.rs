@@ -21,8 +21,9 @@ use crate::{
 /// A rejection counts as early if the processor was idle for a part of this time before the
 /// rejection.
 const EARLY: Duration = Duration::from_millis(100);
-/// Occupancy of the processor, 0 to 1, above which it counts as busy all the time. It is below 1
-/// because the clocks of two readings differ slightly.
+/// Occupancy of the processor from one reading to the next, 0 to 1, from which the processor counts
+/// as busy all the time. It is below 1, because the CPU clock and the monotonic clock are not read
+/// at exactly the same moment.
 const FULL: f64 = 0.95;
 
 /// The gate of one server, which runs an overload control [`Law`] and admits or rejects new work.
@@ -293,8 +294,8 @@ impl Gate {
         self.signals.queue.waiting = waiting;
         self.signals.sojourn.record(now, ticket.is_some(), sojourn);
         self.signals.service = Service { is_session, sojourn, cost: Duration::ZERO };
-        // The law must not count this piece in a window, because it is no longer in progress. It is
-        // taken out only for this call: `on_taken` takes it out for good.
+        // The law must not count this piece in a window, because it no longer waits. It is taken
+        // out only for this call: `on_taken` takes it out for good.
         let in_progress = self.signals.in_progress;
         if let Some(ticket) = ticket.filter(|ticket| !ticket.again) {
             let count = &mut self.signals.in_progress[ticket.bucket as usize];

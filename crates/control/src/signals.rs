@@ -169,9 +169,9 @@ impl Signals {
     }
 
     /// Returns the number of pieces of one bucket that count against a
-    /// [window](crate::Allowance::Window): those in progress and, for sessions, an estimate of
-    /// those among the unread messages. Messages that do not ask for new work do not count, even if
-    /// they wait in the same queue.
+    /// [window](crate::Allowance::Window): those that wait for service and, for sessions, an
+    /// estimate of those among the unread messages. Messages that do not ask for new work do not
+    /// count, even if they wait in the same queue.
     pub fn in_window(&self, bucket: Bucket) -> u64 {
         let unread = match bucket {
             Bucket::Session => self.backlog.unread as f64 * self.mix.share_of_new(),

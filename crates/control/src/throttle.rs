@@ -3,7 +3,7 @@
 //! Some throttles count pieces of work to enforce a share. Others measure time to enforce a rate.
 //! If a law sets a rate, a throttle that enforces shares uses this rate divided by the rate of
 //! arrivals. If a law sets a share, a throttle that enforces rates uses this share of the rate of
-//! arrivals. A window limits the work in progress, and all throttles enforce it in the same way.
+//! arrivals. A window limits the work that waits, and all throttles enforce it in the same way.
 
 mod deterministic;
 mod gapping;
@@ -73,7 +73,8 @@ impl Throttle {
         Self { arrivals: ArrivalRate::default(), pick }
     }
 
-    /// Returns whether the next piece of work passes while `in_progress` pieces are in progress.
+    /// Returns whether the next piece of work passes while `in_progress` pieces count in the
+    /// window: those that entered the queue and are not served yet.
     pub fn passes(&mut self, now: Timestamp, allowance: Allowance, in_progress: u64) -> bool {
         self.arrivals.on_arrival(now);
         match allowance {

@@ -25,8 +25,10 @@ pub struct Counters {
     pub overflow: Counter,
     /// Datagrams that the kernel dropped at the request of the core.
     pub filtered: Counter,
-    /// Failed attempts to tell the kernel which datagrams to drop. The kernel then drops none at the
-    /// request of the core, and there is a new attempt a second later.
+    /// Failed attempts to tell the kernel which datagrams to drop at a listener. Each listener
+    /// counts. After a failure the kernel drops no datagrams at the request of the core. The driver
+    /// tries again a second later, or earlier if the core starts or stops to ask that shares or
+    /// marks drop datagrams.
     pub shed_errors: Counter,
     /// Failed attempts to stop receiving at a shared address at the start of a drain.
     pub leave_errors: Counter,

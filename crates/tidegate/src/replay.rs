@@ -19,7 +19,8 @@ use dump::Dump;
 /// Replay a recording, and check that the proxy sends the same packets as the recorded process
 ///
 /// The exit status is 0 if every packet is the same, or if the recording is incomplete and cannot
-/// be compared. It is 1 if a packet differs, and 2 if the recording cannot be read.
+/// be compared. It is 1 if a packet differs, or if the file of `--json` or `--dump` cannot be
+/// written. It is 2 if the recording cannot be read.
 #[derive(clap::Args)]
 #[group(id = "recording")]
 pub struct Args {

@@ -48,9 +48,9 @@ pub struct Transmit {
 }
 
 impl Transmit {
-    /// Creates a packet that is neither padded nor reordered, that does not begin new work, and
-    /// that is not a request to a stranger. It leaves only on the connection that its flow names, if
-    /// it names one.
+    /// Creates a packet that the driver must neither pad nor reorder. The packet is not new work,
+    /// and not a request to a stranger. If its flow names a connection, the packet leaves only on
+    /// that connection.
     pub fn new(flow: Flow, bytes: Buffer) -> Self {
         let (batching, no) = (Batching::default(), false);
         Self { flow, bytes, batching, is_new_work: no, is_to_stranger: no, may_reconnect: no }

@@ -10,10 +10,10 @@
 //!   the rate at which the queue shrinks to that number of calls within τ (500 ms). The same limit
 //!   applies if the law sets a window, because a window counts only new calls, and messages of
 //!   existing calls may wait too.
-//! - A window W limits the calls in progress. Let μ be the calls a second that can be served, and w
-//!   the calls in progress. W and w count calls, and never messages, even if messages of all kinds
-//!   wait in one queue ([`in_window`](crate::Signals::in_window)). Then μ + (W/2 − w)/τ calls a
-//!   second fill the window to one half within τ. With a half-full window the processor is never
+//! - A window W limits the waiting calls. Let μ be the calls a second that can be served, and w the
+//!   number of waiting calls. W and w count calls, and never messages, even if messages of all
+//!   kinds wait in one queue ([`in_window`](crate::Signals::in_window)). Then μ + (W/2 − w)/τ calls
+//!   a second fill the window to one half within τ. With a half-full window the processor is never
 //!   idle, and the gate rejects nothing. While calls wait, μ is the measured rate of calls served.
 //!   While hardly any calls wait, the server could serve more calls than it gets, because peers may
 //!   send less than they are granted. Then μ grows until calls wait again.
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use crate::{Allowance, Bucket, Gate};
 
-/// τ, the time in which the calls in progress are brought to half of the law's window.
+/// τ, the time in which the number of waiting calls is brought to half of the law's window.
 const FILL: Duration = Duration::from_millis(500);
 
 /// While hardly any calls wait, each measurement multiplies μ, the assumed calls a second that the
@@ -85,8 +85,8 @@ impl Capacity {
         self.rejection = of_a_call().unwrap_or(REJECTION).min(REJECTION_MAX);
     }
 
-    /// Returns the calls a second at which `window`, the law's limit on calls in progress, will be
-    /// half full after the time [`FILL`].
+    /// Returns the calls a second at which `window`, the law's limit on waiting calls, will be half
+    /// full after the time [`FILL`].
     fn filling(&mut self, gate: &Gate, window: f64, original_cps: f64) -> f64 {
         let waiting = gate.waiting_sessions();
         let served_cps = self.served_cps(gate, waiting / window.max(1.0), original_cps);
@@ -94,7 +94,7 @@ impl Capacity {
     }
 
     /// Updates and returns the calls a second that the server can serve. `fill` is the used part of
-    /// the law's window. It is above 1 if more calls are in progress than the window allows now.
+    /// the law's window. It is above 1 if more calls wait than the window allows now.
     fn served_cps(&mut self, gate: &Gate, fill: f64, original_cps: f64) -> f64 {
         let served_cps = gate.signals().sessions.rate_cps();
         self.served_cps = match fill >= 0.5 {

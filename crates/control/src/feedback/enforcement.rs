@@ -28,8 +28,8 @@ pub(super) struct Enforcement {
     /// Selects the sessions to accept.
     throttle: Deterministic,
     /// The number of sessions that may still be accepted. It grows with time, so a peer with bursts
-    /// gets no more sessions accepted than a peer without. A session is accepted while the number
-    /// is above 0, even if it is a fraction. So the number can become negative.
+    /// gets no more sessions accepted than a peer without bursts. A session is accepted only while
+    /// the number is above 0. A fraction is enough, so the number can become negative.
     saved: f64,
 }
 

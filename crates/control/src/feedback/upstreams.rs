@@ -197,7 +197,8 @@ impl Upstreams {
         }
     }
 
-    /// Counts a request of the peer `key` that belongs to a session which does not exist.
+    /// Counts a request of the peer `key` that belongs to a session which does not exist. Does
+    /// nothing if the peer is not in the table.
     // RFC 7415 §3.4: "The maximum rate determined by the server for a client applies to the entire
     // stream of SIP requests".
     pub fn on_stray(&mut self, now: Timestamp, key: u128) {

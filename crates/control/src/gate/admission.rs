@@ -327,10 +327,10 @@ impl Gate {
             && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
-    /// Returns whether a call that is probably too late may be admitted, because it does not take
-    /// the place of another call. Less than a tenth of the places that the law allows in the queue
-    /// must be used. If the law sets a window, less than a tenth of the window must be used. If the
-    /// law sets a share below 1 or a rate, no call may be in progress.
+    /// Returns whether a piece of new work that is probably late may be admitted, because it does
+    /// not take the place of another piece. Less than a tenth of the places that the law allows in
+    /// the queue must be used. If the law sets a window, less than a tenth of the window must be
+    /// used. If the law sets a share below 1 or a rate, no other piece may wait for service.
     fn has_spare_places(&self, bucket: Bucket, class: u8, waiting_max: usize) -> bool {
         let in_progress = self.in_progress(bucket);
         // A scheme may turn a window into a share, but here the window itself is needed.

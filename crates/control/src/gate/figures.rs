@@ -15,7 +15,7 @@ impl Gate {
     }
 
     /// Returns the share of new work in a bucket that the law admits, 0 to 1. It depends on the
-    /// current rate of arrivals and on the work in progress.
+    /// current rate of arrivals and on the work that waits.
     pub fn share(&self, bucket: Bucket) -> f64 {
         self.share_under(&self.control, bucket)
     }
@@ -101,7 +101,7 @@ impl Gate {
     }
 
     /// Returns the number of pieces of work that count in a [window](Allowance::Window) of the law:
-    /// those in progress, and the sessions that are probably among unread messages.
+    /// those that wait for service, and the sessions that are probably among unread messages.
     pub(super) fn in_progress(&self, bucket: Bucket) -> u64 {
         self.signals.in_window(bucket)
     }

@@ -41,14 +41,15 @@
 //!
 //! A new call is admitted while fewer than W wait. The oldest admitted call is served first. If
 //! back ends were slow in the last 2 s, new calls [take turns](crate::QueueControl::takes_turns)
-//! with messages of existing calls. If calls were rejected in the last 2 s too, a call is served
-//! only while fewer than U calls are unanswered. In a long overload (D at most half of `wait_max`)
-//! a call is rejected when its turn comes, if it has waited for 3·D, or for two fifths of T1 if
-//! that is less. Its caller will soon repeat it. If a receive buffer is full, reading faster does
-//! not help, because the kernel drops what does not fit. So while one is full, a call is rejected
-//! only if it has waited for more than two fifths of T1 plus ℓ. If the overload is not long and no
-//! receive buffer is full, no call is too old. So the few calls that waited during a stall are
-//! served after it.
+//! with messages of existing calls. If calls were also rejected in the last 2 s (rejections because
+//! a source or the back ends had reached a limit do not count), a call is served only while fewer
+//! than U calls are unanswered. In a long overload (D at most half of `wait_max`) a call is
+//! rejected when its turn comes, if it has waited for 3·D, or for two fifths of T1 if that is less.
+//! Its caller will soon repeat it. If a receive buffer is full, reading faster does not help,
+//! because the kernel drops what does not fit. So while one is full, a call is rejected only if it
+//! has waited for more than two fifths of T1 plus ℓ. If the overload is not long and no receive
+//! buffer is full, no call is too old. So the few calls that waited during a stall are served after
+//! it.
 //!
 //! # Analysis
 //!

@@ -1,12 +1,11 @@
 //! The window throttle.
 //!
-//! A window is a number of pieces of work. A piece passes while fewer pieces than the window are in
-//! progress. The window does not depend on a rate. So it also works if the server becomes slower.
+//! A window is a number of pieces of work. A piece passes while fewer pieces than the window wait.
+//! The window does not depend on a rate. So it also works if the server becomes slower.
 //!
 //! Source: paper 002 §2.4.
 
-/// Returns whether another piece passes while `in_progress` pieces are in progress and the window
-/// is `size`.
+/// Returns whether another piece passes while `in_progress` pieces wait and the window is `size`.
 pub(super) fn passes(size: f64, in_progress: u64) -> bool {
     in_progress as f64 + 1.0 <= size
 }

@@ -17,9 +17,9 @@ pub struct Settings {
     /// suits functions whose value changes by less than 1 when a coordinate changes by 1.
     pub gain: f64,
     /// h: parameter of the filter that removes the constant part of the value, 0 to 1. The nearer
-    /// `filter` is to 1, the more the filter delays its output. After a long delay, the product
-    /// with the perturbation may have the wrong sign. A search in three coordinates diverges at
-    /// 0.5, but not at 0.3.
+    /// `filter` is to 1, the further the output of the filter runs ahead of the perturbation, by up
+    /// to a quarter of a period. Then the mean of their product shows the slope less well. A search
+    /// in three coordinates diverges at 0.5, but not at 0.3.
     pub filter: f64,
     /// a: ratio of the perturbation frequencies of successive coordinates, above 0 and below 1.
     pub slowing: f64,

@@ -156,7 +156,8 @@ impl Questions {
         self.is_silent
     }
 
-    /// Returns the next change that is due at `now`.
+    /// Returns a query that has become overdue, or is abandoned, at `now`. Returns `None` if there
+    /// is no such query.
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Due> {
         self.now = now;
         let (&first, asked) = self.outstanding.first_key_value()?;
@@ -181,7 +182,8 @@ impl Questions {
         Some(Due::Overdue(QueryId(id), asked.key.clone()))
     }
 
-    /// Returns the time at which the next change is due, or `None` if no query is outstanding.
+    /// Returns the time at which the next query becomes overdue or is abandoned, or `None` if no
+    /// query is outstanding.
     pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
         let (_, first) = self.outstanding.first_key_value()?;
         let overdue = self.outstanding.range(self.overdue_before..).next();

@@ -18,14 +18,16 @@ use crate::transaction::Transactions;
 
 /// Rejects a request that was forwarded without a transaction and could not be sent on a stream.
 /// Hands the failure back if another shard has forwarded the request. Does nothing if the request
-/// was forwarded with a transaction, or if the message is an ACK or a response.
+/// was forwarded with a transaction, if the message is an ACK or a response, if an earlier copy of
+/// the request has had its final response, or if another copy of a CANCEL may still reach its back
+/// end.
 ///
 /// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
 /// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503
-/// (Service Unavailable) response." The proxy forwards this 503 like one of the back end, because
-/// §16.11 says: "Response processing as described in Section 16.7 does not apply to a proxy
-/// behaving statelessly." If the flow of a phone is gone, the response is a 430, as with a
-/// transaction ([`UnsentReason::status`]).
+/// (Service Unavailable) response." The proxy sends this 503 to the caller as if the back end had
+/// sent it, because §16.11 says: "Response processing as described in Section 16.7 does not apply
+/// to a proxy behaving statelessly." If the flow of a phone is gone, the response is a 430, as with
+/// a transaction ([`UnsentReason::status`]).
 pub(crate) fn reject_unsent(
     step: &mut Step<'_>,
     transactions: &Transactions,

@@ -77,7 +77,7 @@ impl Tiering {
         }
     }
 
-    /// Records a rejection of new work.
+    /// Records a rejection of new work, if more processor time might have prevented it.
     pub(crate) fn on_rejected(&mut self, reason: Reason) {
         let Some(tiers) = &mut self.tiers else { return };
         match reason {

@@ -227,7 +227,7 @@ fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
         if !reaches(*from.get_ref(), to) {
             report.clash(
                 format!("the listener of this pool cannot reach {to}"),
-                (wanted.span(), "the pool sends from here"),
+                (wanted.span(), "the pool sends requests from this listener"),
                 (
                     from.span(),
                     "this listener has another address family, or sends within this machine only",

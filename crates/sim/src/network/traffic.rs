@@ -234,8 +234,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Schedules [`OnStream::Wake`] for the time at which the receive window opens, if an end has
-    /// bytes that wait for it.
+    /// Schedules [`OnStream::Wake`] for the time at which the receive window opens, if the end
+    /// `side` has bytes that wait for it.
     fn wake_when_open(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);

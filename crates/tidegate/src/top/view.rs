@@ -23,7 +23,7 @@ const DANGER: Color = Color::Rgb(213, 94, 0);
 const NOTICE: Color = Color::Rgb(230, 159, 0);
 const QUIET: Style = Style::new().fg(Color::DarkGray);
 
-/// Draws the last reading, and the rates between the earlier readings.
+/// Draws the last reading, and the rates between successive readings.
 pub(super) fn draw(history: &History, address: &str, frame: &mut Frame<'_>) {
     let Some(sample) = history.latest() else { return };
     let area = frame.area();

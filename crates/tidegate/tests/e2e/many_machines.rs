@@ -161,7 +161,7 @@ fn a_follower_that_is_killed_is_named_and_the_other_finishes() {
     let lost = second.address;
     assert!(log.contains(&format!("tidegate-lab load: lost follower {lost} after ")), "{log}");
     assert!(log.contains(&format!("follower        {lost}: LOST (the ")), "{log}");
-    first.wait_for("the plan was carried out");
+    first.wait_for("the load plan was carried out");
 
     let all = json(&stage, "all.json");
     let followers = all["followers"].as_array().unwrap();
@@ -190,7 +190,7 @@ fn a_leader_reports_why_a_follower_does_not_follow() {
     };
 
     let stranger = Follower::start(&stage, "from", &["--from", "192.0.2.1,192.0.2.2"]);
-    let why = "the follower takes no plans from 127.0.0.1: start it with --from 127.0.0.1";
+    let why = "the follower accepts no load plans from 127.0.0.1: start it with --from 127.0.0.1";
     assert_rejected(stranger.address, &plan, why);
 
     let taken = TcpListener::bind((stage.ip(), 0)).unwrap();
@@ -266,7 +266,7 @@ fn followers_stop_with_their_leader() {
     lead_endless("killed").kill();
     eventually("the follower gives up the plan of the killed leader", || {
         let log = follower.process.log();
-        let ends = ["the plan was stopped", "the plan failed"];
+        let ends = ["the load plan was stopped", "the load plan failed"];
         let ends: usize = ends.iter().map(|end| log.matches(end).count()).sum();
         (ends == 2).then_some(())
     });

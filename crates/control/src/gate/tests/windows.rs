@@ -1,4 +1,4 @@
-//! Tests of windows, which limit the pieces of work in progress.
+//! Tests of windows, which limit the pieces of work that wait for service.
 
 use super::*;
 use crate::registry;

@@ -40,7 +40,7 @@ table! {
     /// Tidegate makes a new key only when an operator runs `tidegate ctl rotate`. Tidegate keeps at
     /// most eight keys and deletes no key within a day of its last use. So the shortest interval is
     /// 4 hours. It is longer if `key_settle_s` is several hours. If instances have copies of the
-    /// key file, set this key on only one of them.
+    /// key file, set `key_rotate_h` on only one of them.
     key_rotate_h: u64 = Whole(0..=8760), Default("0");
     /// Seconds from the creation of a key until Tidegate makes tokens with this key. Within this
     /// time every instance must get the new key. Instances that share the file read it within 2

@@ -140,8 +140,9 @@ fn of_readings(readings: &readings::Readings) -> String {
 
 fn of_droppers(rows: &[droppers::Row], pieces: u32) -> String {
     let mut text = format!(
-        "\nAccuracy of the throttles: {pieces} requests at each share f to admit. Of each pair \
-         of columns, the first is the measured value, and the second the exact value by formula.\n\
+        "\nAccuracy of the throttles: {pieces} requests for each share f that the throttle should \
+         admit. In each pair of columns, the first value is measured, and the second is exact (by \
+         formula).\n\
          Deviation: standard deviation of the number of admitted requests among {WINDOW}. \
          Run: rejected requests between two admitted ones.\n{:<14} {:>6} {:>9}   {:^17}   {:^17}   {:^17}\n",
         "throttle", "f", "admitted", "deviation", "mean run length", "longest run"

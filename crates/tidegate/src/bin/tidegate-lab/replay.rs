@@ -20,8 +20,9 @@ use law::Setting;
 /// Replay a recording, and simulate the recorded calls under other laws
 ///
 /// The exit status is 0 if every packet of the replay is the same as in the recording, or if the
-/// recording is incomplete and cannot be compared. It is 1 if a packet differs, and 2 if the
-/// recording cannot be read.
+/// recording is incomplete and cannot be compared. It is 1 if a packet differs, or if the file of
+/// `--json` or `--dump` cannot be written. It is 2 if the recording cannot be read, or if its calls
+/// cannot be simulated.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -31,7 +31,8 @@ const UNKNOWN: &str = "unknown commit";
 /// The command writes the results into reproduction.json and reproduction.md in the directory of
 /// `--docs`. It does not write them if the sources or the scenarios have changes that are not
 /// committed, because nobody could repeat these runs. Exit status: 0 if every verdict is the known
-/// one, 1 if not, 2 if a claim or a scenario is wrong.
+/// one, 1 if not or if a signal stopped the command, 2 if a claim or a scenario is wrong. With
+/// `--check`: 0 if the page and its rows are up to date, 1 if not.
 #[derive(clap::Args)]
 pub struct Args {
     /// Do only short runs with one seed, for the claims whose verdict these runs can show. Do not

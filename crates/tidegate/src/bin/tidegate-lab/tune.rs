@@ -143,7 +143,8 @@ fn parameters(args: &Args, scenario: Scenario) -> Result<Parameters, String> {
     }
     if sought.is_empty() {
         return Err(format!(
-            "law `{}` has no parameter to search: each is a switch, or starts at 0 (see --from)",
+            "law `{}` has no parameter to search: it has no parameters at all, or each is a switch \
+             or starts at 0; to search one that starts at 0, set another start with --from",
             args.law
         ));
     }

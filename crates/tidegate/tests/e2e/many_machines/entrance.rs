@@ -101,7 +101,7 @@ fn strangers_do_not_keep_a_follower_from_its_leader() {
         let reason = said["rejected"].as_str().unwrap_or_else(|| panic!("{said}"));
         assert!(reason.contains("start it with --from 127.0.0.2"), "{reason}");
     }
-    follower.wait_for("no plan");
+    follower.wait_for("no load plan");
     let told = follower.process.log().matches("rejected 127.0.0.2:").count();
     assert!((1..STRANGERS).contains(&told), "{told} lines");
 }

@@ -21,22 +21,22 @@ use tidegate::trouble::Trouble;
 /// The default port of a follower. The followers of paper 000 §4.3 listen at this port too.
 pub const PORT: u16 = 30045;
 
-/// Maximum number of addresses that may send plans.
+/// Maximum number of addresses that may send load plans.
 const FROM_MAX: usize = 64;
 
 /// Generate traffic on this machine for a leader (`load lead`) on another machine
 ///
-/// The leader sends a plan: a command, and the follower's part of the load. The follower offers
-/// this part at the same time as the other followers, sends the results to the leader, and waits
-/// for the next plan. SIGTERM or SIGINT ends the follower. If the follower loses the leader, it
-/// stops the calls.
+/// The leader sends a load plan: a command, and the follower's part of the load. The follower
+/// offers this part at the same time as the other followers, sends the results to the leader, and
+/// waits for the next load plan. SIGTERM or SIGINT ends the follower. If the follower loses the
+/// leader, it stops the calls.
 ///
-/// A plan can make this machine send traffic to any address. So the follower accepts plans only
-/// from this machine, unless --from names other addresses. The connection is neither encrypted nor
-/// authenticated, so use it only in networks that you trust.
+/// A load plan can make this machine send traffic to any address. So the follower accepts load
+/// plans only from this machine, unless --from names other addresses. The connection is neither
+/// encrypted nor authenticated, so use it only in networks that you trust.
 ///
-/// Exit status: 0 after a signal. With --once: 0 if the plan was carried out to its end, 1 if not.
-/// Also 1 if the follower can accept no more connections. 2 if the command could not run.
+/// Exit status: 0 after a signal. With --once: 0 if the load plan was carried out to its end, 1 if
+/// not. Also 1 if the follower can accept no more connections. 2 if the command could not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// Local address to which leaders connect, ADDRESS[:PORT]
@@ -48,8 +48,8 @@ pub struct Args {
     )]
     listen: SocketAddr,
 
-    /// Addresses of machines that may send plans, separated by commas [default: the loopback
-    /// addresses of this machine]
+    /// Addresses of leaders from which the follower accepts load plans (commands with a part of the
+    /// load), separated by commas [default: the loopback addresses of this machine]
     #[arg(long, value_name = "IP,…", value_delimiter = ',')]
     from: Vec<IpAddr>,
 
@@ -61,13 +61,13 @@ pub struct Args {
     #[command(flatten)]
     tls: TlsArgs,
 
-    /// Exit after one plan, instead of waiting for the next
+    /// Exit after one load plan, instead of waiting for the next
     #[arg(long)]
     once: bool,
 }
 
-/// Carries out the plans of leaders, one after the other, until a signal arrives. With `--once`,
-/// carries out one plan.
+/// Carries out the load plans of leaders, one after the other, until a signal arrives. With
+/// `--once`, carries out one load plan.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     if args.from.len() > FROM_MAX {
         return Err(Trouble::usage(format!("--from has more than {FROM_MAX} addresses")));
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let from = Allowed(args.from.iter().map(IpAddr::to_canonical).collect());
     // The parent process waits for this line. The line also tells the parent process the port, if
     // it asked for any free port.
-    tell(format_args!("waiting at {address} for plans from {from}"));
+    tell(format_args!("waiting at {address} for load plans from {from}"));
     let busy = Busy::default();
     let leaders = Entrance::open(listener, from, busy.clone()).map_err(Trouble::failure)?;
     let local = Local { bind: args.bind, tls: args.tls.clone() };
@@ -126,7 +126,7 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
         .map_err(|_| format!("not an address such as 127.0.0.1 or 127.0.0.1:{PORT}"))
 }
 
-/// The addresses that may send plans. If the list is empty, only this machine may send plans.
+/// The addresses that may send load plans. If the list is empty, only this machine may send them.
 struct Allowed(Vec<IpAddr>);
 
 impl Allowed {

@@ -50,13 +50,13 @@ pub struct Args {
     command: Vec<String>,
 }
 
-/// Leads the followers through one plan, and prints the results.
+/// Leads the followers through one load plan, and prints the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let calls = plan::parse(&args.command).unwrap_or_else(|error| error.exit());
     let config = calls.config()?;
     let parts = divide(&config, args.followers.len())?;
     let seed = calls.seed()?;
-    // Until the start, a signal ends the leader, and the followers wait for the next plan.
+    // Until the start, a signal ends the leader, and the followers wait for the next load plan.
     let mut followers = Followers::connect(&args.followers)?;
     followers.prepare(&args.command, seed)?;
     let precision = followers.start()?;

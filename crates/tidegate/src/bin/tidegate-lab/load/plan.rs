@@ -1,10 +1,10 @@
-//! The command in a plan: the leader divides its load among the followers.
+//! The command in a load plan: the leader divides its load among the followers.
 
 use clap::{Parser, Subcommand};
 
 use super::uac;
 
-/// The arguments of a plan, in the same form as after `tidegate-lab load`.
+/// The arguments of a load plan, in the same form as after `tidegate-lab load`.
 #[derive(Parser)]
 #[command(name = "tidegate-lab load lead … --", no_binary_name = true)]
 struct Line {
@@ -21,8 +21,8 @@ enum Command {
 ///
 /// # Errors
 /// Returns an error of clap if an option is wrong, or if an option applies to a single machine and
-/// so cannot be part of a plan. Rejects a trace before its file is opened, because the words may
-/// come from a peer.
+/// so cannot be part of a load plan. Rejects a trace before its file is opened, because the words
+/// may come from a peer.
 pub fn parse(words: &[String]) -> Result<Box<uac::Args>, clap::Error> {
     let is_trace =
         |word: &String| word.strip_prefix("--arrivals=").unwrap_or(word).starts_with("trace:");

@@ -32,7 +32,7 @@ pub const ANSWER: Duration = Duration::from_secs(10);
 /// until all followers are ready.
 pub const PREPARATION: Duration = Duration::from_secs(60);
 
-/// Maximum number of words in the command of a plan.
+/// Maximum number of words in the command of a load plan.
 const WORDS_MAX: usize = 256;
 
 /// Maximum number of printed characters of a text that a peer sent.
@@ -72,7 +72,7 @@ impl Version {
     }
 }
 
-/// The load that all followers offer together, and the number of one part.
+/// A load plan: the load that all followers offer together, and the number of one part.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Plan {
     /// The command and its arguments, such as `uac 127.0.0.1:5070 --rate 10`.
@@ -91,7 +91,7 @@ pub struct Plan {
 pub enum FromLeader {
     /// The leader's first message, with its version.
     Hello(Version),
-    /// The plan.
+    /// The load plan.
     Plan(Plan),
     /// A request for the time.
     Ping,
@@ -112,7 +112,7 @@ pub enum FromLeader {
 pub enum FromFollower {
     /// The follower's first message, with its version.
     Hello(Version),
-    /// The follower rejects the leader or gives up its plan, for this reason.
+    /// The follower rejects the leader or gives up its load plan, for this reason.
     Rejected(String),
     /// The follower can begin.
     Ready,

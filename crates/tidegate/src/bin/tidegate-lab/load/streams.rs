@@ -91,8 +91,8 @@ impl TlsArgs {
         given.into_iter().find_map(|(option, file)| file.is_some().then_some(option))
     }
 
-    /// Returns these options for a plan. The options `plan` come from another machine and name no
-    /// files. They can add `--tls-insecure`, unless `--ca` is given here.
+    /// Returns these options for a load plan. The options `plan` come from another machine and name
+    /// no files. They can add `--tls-insecure`, unless `--ca` is given here.
     pub fn for_plan(&self, plan: &Self) -> Self {
         let tls_insecure = self.tls_insecure || (plan.tls_insecure && self.ca.is_none());
         Self { tls_insecure, ..self.clone() }

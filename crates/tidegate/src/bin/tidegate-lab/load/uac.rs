@@ -219,7 +219,7 @@ impl Args {
     }
 
     /// Returns the first given option that applies to a single machine, or `None`. Such an option
-    /// cannot be part of a plan for several machines.
+    /// cannot be part of a load plan, which is for several machines.
     pub fn local_option(&self) -> Option<&'static str> {
         let given = [
             ("--bind", self.bind.is_some()),

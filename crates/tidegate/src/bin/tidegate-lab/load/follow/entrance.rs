@@ -74,7 +74,7 @@ impl Entrance {
             self.tell_rejected(peer);
             return reject(
                 &stream,
-                format!("the follower takes no plans from {ip}: start it with --from {ip}"),
+                format!("the follower accepts no load plans from {ip}: start it with --from {ip}"),
             );
         }
         if self.busy.0.load(Ordering::SeqCst) {

@@ -41,12 +41,12 @@ pub struct Local {
 pub enum Outcome {
     /// The follower sent its results.
     Done {
-        /// True if the plan was carried out to its end.
+        /// True if the load plan was carried out to its end.
         is_complete: bool,
     },
-    /// The follower had a plan, but did not carry it out.
+    /// The follower had a load plan, but did not carry it out to its end.
     Failed(String),
-    /// The peer sent no valid plan.
+    /// The peer sent no valid load plan.
     NoPlan(String),
     /// A signal stopped the follower before the calls began.
     Stopped,
@@ -55,10 +55,10 @@ pub enum Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Done { is_complete: true } => f.write_str("the plan was carried out"),
-            Self::Done { is_complete: false } => f.write_str("the plan was stopped"),
-            Self::Failed(why) => write!(f, "the plan failed: {why}"),
-            Self::NoPlan(why) => write!(f, "no plan: {why}"),
+            Self::Done { is_complete: true } => f.write_str("the load plan was carried out"),
+            Self::Done { is_complete: false } => f.write_str("the load plan was stopped"),
+            Self::Failed(why) => write!(f, "the load plan failed: {why}"),
+            Self::NoPlan(why) => write!(f, "no load plan: {why}"),
             Self::Stopped => f.write_str("stopped by a signal"),
         }
     }
@@ -118,7 +118,7 @@ impl<'a> Session<'a> {
         Ok(Self { wire: Wire::open(stream)?, peer, local, busy, stops })
     }
 
-    /// Carries out the plan of the leader.
+    /// Carries out the load plan of the leader.
     pub fn run(self) -> Outcome {
         let mut has_plan = false;
         let outcome = self.serve(&mut has_plan);
@@ -140,9 +140,9 @@ impl<'a> Session<'a> {
         if has_plan { Outcome::Failed(why) } else { Outcome::NoPlan(why) }
     }
 
-    /// Carries out the plan of the leader. Sets `has_plan` when the plan has arrived. Returns
-    /// whether the plan was carried out to its end: every call was offered and has ended, and
-    /// nothing stopped the calls.
+    /// Carries out the load plan of the leader. Sets `has_plan` when the load plan has arrived.
+    /// Returns whether the load plan was carried out to its end: every call was offered and has
+    /// ended, and nothing stopped the calls.
     fn serve(&self, has_plan: &mut bool) -> Result<bool, Quit> {
         self.wire.send(&FromFollower::Hello(Version::own()))?;
         let plan = self.plan()?;
@@ -154,14 +154,14 @@ impl<'a> Session<'a> {
         let (ended, was_stopped) = self.call(calls, start)?;
         let is_complete = ended.is_complete && !was_stopped;
         let result = CallerResult::new(ended.report.stats, ended.report.usage);
-        // The leader may send its next plan as soon as it has the result. So the flag is cleared
-        // before the result is sent.
+        // The leader may send its next load plan as soon as it has the result. So the flag is
+        // cleared before the result is sent.
         self.busy.set(false);
         self.wire.send(&FromFollower::Result { is_complete, result: Box::new(result) })?;
         Ok(is_complete)
     }
 
-    /// Waits for the greeting of the leader, and then for its plan. After the greeting, the
+    /// Waits for the greeting of the leader, and then for its load plan. After the greeting, the
     /// follower rejects other leaders.
     fn plan(&self) -> Result<Plan, Quit> {
         match self.next(GREETING)? {
@@ -182,7 +182,7 @@ impl<'a> Session<'a> {
         let Plan { words, seed, index, of } = plan;
         let share = Share::new(*index, *of).ok_or_else(|| {
             let max = Share::PARTS_MAX;
-            Quit::Reject(format!("part {index} of {of}: a plan has at most {max} parts"))
+            Quit::Reject(format!("part {index} of {of}: a load plan has at most {max} parts"))
         })?;
         let mut args = plan::parse(words).map_err(|error| Quit::Reject(error.to_string()))?;
         args.set_local(self.local.bind, &self.local.tls);
@@ -190,7 +190,7 @@ impl<'a> Session<'a> {
         // The debug format escapes control characters, so the text of a peer cannot control the
         // terminal.
         let text = format!("{:?}", words.join(" "));
-        tell(format_args!("plan of {}, part {} of {of}: {text}", self.peer, index + 1));
+        tell(format_args!("load plan of {}, part {} of {of}: {text}", self.peer, index + 1));
         Ok(calls)
     }
 

@@ -75,7 +75,7 @@ impl Follower {
         Ok(follower)
     }
 
-    /// Sends the plan. Does not wait until the follower has prepared it.
+    /// Sends the load plan. Does not wait until the follower has prepared it.
     pub fn send_plan(&self, plan: Plan) -> Result<(), Trouble> {
         self.send(&FromLeader::Plan(plan))
     }

@@ -1,4 +1,4 @@
-//! All followers of a plan.
+//! All followers that carry out one load plan.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -61,7 +61,7 @@ impl Followers {
         Ok(Self { all, clock: Clock::start(), start: Timestamp::ZERO })
     }
 
-    /// Sends the plan to all followers, and waits until they can begin.
+    /// Sends the load plan to all followers, and waits until they can begin.
     pub fn prepare(&self, words: &[String], seed: u64) -> Result<(), Trouble> {
         let of = self.all.len() as u32;
         for (index, follower) in (0..).zip(&self.all) {
