@@ -10,7 +10,7 @@ type FixedKeys<'a> = Vec<&'a WrittenKey>;
 /// Returns a text for each key that differs between `old` and `new` and applies only at a restart.
 /// Each text names the key, with the header of its table in front, and both values, such as
 /// `` `[server] shards` (from `1` to `2`) ``. A table that was added or removed has a text with its
-/// header and its keys.
+/// header and its keys. The texts do not show two long values that begin alike.
 pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     let (old, new) = (written::config(old), written::config(new));
     let mut changed = Vec::new();
@@ -104,6 +104,8 @@ fn add_keys(
             continue;
         }
         let how = match (value(before, name), value(after, name)) {
+            // Both values are cut before their first difference.
+            (Some(old), Some(new)) if old == new => "changed".to_owned(),
             (Some(old), Some(new)) => format!("from {old} to {new}"),
             (Some(old), None) => format!("removed: {old}"),
             (None, Some(new)) => format!("added: {new}"),
@@ -226,8 +228,13 @@ mod tests {
         assert_eq!(told(&before, &after), "`[[listen]]` (in another order)");
         assert!(told("", "[emulate]\n").starts_with("`[emulate]` (added"));
         // A long value is cut.
-        let networks: Vec<_> = (0..99).map(|n| format!("\"10.0.{n}.0/24\"")).collect();
-        let many = told(&one, &listen(1, &format!("trust = [{}]\n", networks.join(", "))));
+        let trusting = |count: u8| {
+            let networks: Vec<_> = (0..count).map(|n| format!("\"10.0.{n}.0/24\"")).collect();
+            listen(1, &format!("trust = [{}]\n", networks.join(", ")))
+        };
+        let many = told(&one, &trusting(99));
         assert!(many.ends_with("…`)") && many.len() < 300, "{many}");
+        // A regression: both values were shown, and looked alike.
+        assert_eq!(told(&trusting(20), &trusting(21)), "`[[listen]] trust` (changed)");
     }
 }
