@@ -79,13 +79,16 @@ fn check_reached<T>(entries: &[Entry<T>], kind: &str, report: &mut Report) {
             IpNet::aggregate(&earlier).iter().any(|joined| joined.contains(net))
         };
         let Some(last) = (0..i).find(matches_all).map(|last| networks[last]) else { continue };
-        let label = match last.get_ref().contains(net) {
+        let is_alone = last.get_ref().contains(net);
+        let label = match is_alone {
             true => format!("this {kind} applies to them"),
             false => format!("this {kind} and those above it apply to them"),
         };
         let help = match last.get_ref() == net {
             true => format!("remove one {kind}: a network has only one"),
-            false => format!("move the later {kind} up, or remove it"),
+            false if is_alone => format!("move the later {kind} up, or remove it"),
+            // Above one of the earlier entries, it would match all sources of that entry.
+            false => format!("remove the later {kind}"),
         };
         report.clash(
             format!("no source has this {kind}"),
