@@ -75,8 +75,9 @@ impl Config {
         let is_any_trusted = self.listen.iter().any(|listen| !listen.trust.is_empty());
         (is_for_trusted && !is_any_trusted).then(|| {
             "a `[[route]]` has `from = \"trusted\"`, but no `[[listen]]` has an address in `trust`, \
-             so only back ends match this route; list your peers in `trust` of the `[[listen]]` \
-             that receives their requests, or write `from = \"pool\"`"
+             so at most back ends match this route; list your peers in `trust` of the `[[listen]]` \
+             that receives their requests, or, if no earlier route is for back ends, write \
+             `from = \"pool\"`"
                 .to_owned()
         })
     }
@@ -324,7 +325,11 @@ mod tests {
         let routes = "[[route]]\nfrom = \"trusted\"\nmethod = [\"INVITE\"]\nto = \"app\"\n\
                       [[route]]\nfrom = \"trusted\"\nto = \"request-uri\"\n";
         let told = warnings(routes);
-        assert!(told.len() == 1 && told[0].contains("only back ends match"), "{told:?}");
+        assert!(told.len() == 1 && told[0].contains("at most back ends match"), "{told:?}");
+        // Back ends match the first route. With `from = "pool"`, the second one would be an error.
+        let for_backends = "[[route]]\nfrom = \"pool\"\nto = \"request-uri\"\n";
+        let told = warnings(&format!("{for_backends}{}", for_backends.replace("pool", "trusted")));
+        assert!(told.len() == 1 && told[0].contains("if no earlier route is for"), "{told:?}");
         assert_eq!(warnings(&routes.replace("trusted", "pool")), [""; 0]);
         let text = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5060\"\n\
                     trust = [\"192.0.2.7\"]\n[[pool]]\nname = \"app\"\n[[pool.backend]]\n\
