@@ -181,6 +181,10 @@ impl Config {
         let document = Document::parse(path, bytes)?;
         let mut report = Report::default();
         let config = read(path, &document, &mut report);
+        // Tables that were not read may decide which files are used.
+        if report.is_incomplete() {
+            return Err(document.reject(report));
+        }
         let tls = TlsFiles::read(&document, &mut report);
         match config {
             Some(config) if report.is_empty() => Ok((config, tls)),
@@ -211,6 +215,9 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     let users = root.read_all(&USER, UserDraft::read, report);
     let overload = root.read_one(&OVERLOAD, overload::read, report);
     let emulate = root.read_all(&EMULATE, EmulateDraft::read, report).pop();
+    if report.is_incomplete() {
+        return None;
+    }
 
     pools.iter_mut().for_each(|pool| pool.complete(&listeners));
     connections.check(report);

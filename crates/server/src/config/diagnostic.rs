@@ -103,6 +103,8 @@ impl Diagnostic {
 pub struct Report {
     list: Vec<Diagnostic>,
     omitted: usize,
+    /// Whether tables beyond a maximum were not read.
+    is_incomplete: bool,
 }
 
 impl Report {
@@ -164,6 +166,17 @@ impl Report {
         self.list.len() >= KEPT_MAX
     }
 
+    /// Records that tables beyond a maximum were not read.
+    pub(super) fn set_incomplete(&mut self) {
+        self.is_incomplete = true;
+    }
+
+    /// Returns whether tables beyond a maximum were not read. A comparison with other tables could
+    /// then report errors that the file does not have.
+    pub(super) fn is_incomplete(&self) -> bool {
+        self.is_incomplete
+    }
+
     /// Returns the reported errors. `text` is the content of the file `path`. At least one error
     /// must have been reported.
     pub(crate) fn into_diagnostics(mut self, path: &Path, text: &str) -> Diagnostics {
@@ -197,10 +210,12 @@ pub fn quoted(text: &str) -> String {
     format!("`{}{rest}`", shown.escape_debug())
 }
 
+/// The longest name that is compared with others. The computation of the distance takes time and
+/// memory in proportion to the length.
+const LENGTH_MAX: usize = 64;
+
 /// Returns the name in `names` that is most similar to `written`, if any is similar.
 pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // The computation of the distance takes time and memory in proportion to the length.
-    const LENGTH_MAX: usize = 64;
     if written.len() > LENGTH_MAX {
         return None;
     }
@@ -213,6 +228,19 @@ pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> O
         .filter(|(distance, name)| *distance <= reach || is_form_of(written, name))
         .min()
         .map(|(_, name)| name)
+}
+
+/// Returns whether `written` is `name` with one letter missing, added, replaced or exchanged with
+/// its neighbour, or with two letters more at the end.
+pub(super) fn is_slip_of(written: &str, name: &str) -> bool {
+    if written.len() > LENGTH_MAX {
+        return false;
+    }
+    match strsim::damerau_levenshtein(written, name) {
+        0 | 1 => true,
+        2 => written.starts_with(name),
+        _ => false,
+    }
 }
 
 /// Returns the remedy for an unknown name: the name `near` that was probably meant, or else all
@@ -270,6 +298,16 @@ mod tests {
     fn quoted_text_cannot_reach_the_terminal_raw() {
         assert_eq!(quoted("a\u{1b}[31m"), "`a\\u{1b}[31m`");
         assert_eq!(quoted(&"é".repeat(61)), format!("`{}…`", "é".repeat(60)));
+    }
+
+    #[test]
+    fn a_slip_differs_by_one_letter_or_by_an_ending_of_two() {
+        for written in ["liten", "lissten", "lisden", "listne", "listens", "listener"] {
+            assert!(is_slip_of(written, "listen"), "{written}");
+        }
+        for written in ["lstne", "list", "listeners", "listen_defaults", "silent"] {
+            assert!(!is_slip_of(written, "listen"), "{written}");
+        }
     }
 
     #[test]

@@ -24,9 +24,11 @@ A configuration is one TOML file. `tidegate check FILE` reports the errors in it
 values out of bounds, contradictions, and certificate and key files that cannot be used, each with its line and
 the remedy. Tidegate does not start if the file has an error. `check` reports as many errors at once as
 possible, but some errors hide others. After an error in the TOML syntax, it reports only errors of this kind. It
-cannot check the parameters of a law or policy that does not exist, and it does not compare a value that is wrong
-with other values. Of more than 50 errors it shows 50. [papers.md](papers.md) lists the papers that this page
-cites by number. The smallest configuration:
+reads an unknown table only if its name differs by a typing error from a known one. If there are too many tables of
+a kind, it reads only the first ones, compares them with nothing, and reads no certificates. It cannot check the
+parameters of a law or policy that does not exist, and it does not compare a value that is wrong with other values.
+Of more than 50 errors it shows 50. [papers.md](papers.md) lists the papers that this page cites by number. The
+smallest configuration:
 
 ```toml
 [[listen]]

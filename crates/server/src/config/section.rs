@@ -5,8 +5,11 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::diagnostic::{Report, alternatives, is_slip_of, nearest, quoted};
 use super::knob::{Knob, Shape, Table};
+
+/// A key of a file with its value.
+type Entry<'a, 'i> = (&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>);
 
 /// A table of a TOML file, with the [`Table`] that defines its keys.
 pub struct Section<'a, 'i> {
@@ -44,9 +47,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// Returns every key with its value. The table must have [`Table::has_free_keys`].
-    pub fn each(
-        &self,
-    ) -> impl Iterator<Item = (&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
+    pub fn each(&self) -> impl Iterator<Item = Entry<'a, 'i>> {
         debug_assert!(self.table.has_free_keys);
         self.content.iter()
     }
@@ -167,48 +168,51 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// Returns the inner tables that `table` defines. Tables with an error in their name or in the
-    /// form of their header are included, so that the errors in them are reported too.
+    /// Returns the inner tables that `table` defines, in the order of the file. Tables with an
+    /// error in their name or in the form of their header are included, so that the errors in them
+    /// are reported too.
     fn sections(&self, table: &'static Table, report: &mut Report) -> Vec<Section<'a, 'i>> {
         debug_assert!(self.table.tables.iter().any(|known| std::ptr::eq(*known, table)));
         let own = self.content.get_key_value(table.name);
-        let misspelt = || if report.is_full() { None } else { self.misspelt(table.name) };
-        let Some((key, value)) = own.or_else(misspelt) else {
-            if *table.count.start() > 0 {
-                self.report_lacking(table, report);
-            }
-            return Vec::new();
-        };
-        let (mut found, is_right) = match value.get_ref() {
-            DeValue::Table(content) => (vec![(content, value.span())], !table.is_repeated()),
-            DeValue::Array(items) => {
-                let tables =
-                    items.iter().filter_map(|item| Some((item.get_ref().as_table()?, item.span())));
-                let tables: Vec<_> = tables.collect();
-                let are_all = !tables.is_empty() && tables.len() == items.len();
-                (tables, are_all && table.is_repeated())
-            }
-            _ => (Vec::new(), false),
-        };
-        if !is_right {
-            report.error(
-                key.span(),
-                format!("`{}` must be written as `{}`", table.name, table.header),
-                "",
-                format!(
-                    "write `{}` on a line of its own, and its keys on the lines below",
-                    table.header
-                ),
-            );
+        let similar = if report.is_full() { Vec::new() } else { self.similar(table.name) };
+        if own.is_none() && similar.is_empty() && *table.count.start() > 0 {
+            self.report_lacking(table, report);
         }
+        let misspelt = similar.into_iter().filter(|entry| is_misspelling(*entry, table));
+        let mut found: Vec<(&DeTable<'i>, Range<usize>)> = Vec::new();
+        let mut are_right = true;
+        for (key, value) in own.into_iter().chain(misspelt) {
+            let tables = tables_in(value);
+            let is_right = match value.get_ref() {
+                DeValue::Array(items) => table.is_repeated() && tables.len() == items.len(),
+                _ => !table.is_repeated(),
+            };
+            if !is_right || tables.is_empty() {
+                are_right = false;
+                report.error(
+                    key.span(),
+                    format!("`{}` must be written as `{}`", table.name, table.header),
+                    "",
+                    format!(
+                        "write `{}` on a line of its own, and its keys on the lines below",
+                        table.header
+                    ),
+                );
+            }
+            found.extend(tables);
+        }
+        found.sort_by_key(|(_, span)| span.start);
         let count_max = *table.count.end();
-        if let Some((_, beyond)) = found.get(count_max).filter(|_| is_right) {
-            report.error(
-                beyond.clone(),
-                format!("too many `{}`", table.header),
-                format!("this is number {}", count_max + 1),
-                format!("write at most {count_max} of these tables"),
-            );
+        if let Some((_, beyond)) = found.get(count_max) {
+            report.set_incomplete();
+            if are_right {
+                report.error(
+                    beyond.clone(),
+                    format!("too many `{}`", table.header),
+                    format!("this is number {}", count_max + 1),
+                    format!("write at most {count_max} of these tables"),
+                );
+            }
         }
         found.truncate(count_max);
         let open = |(content, span)| Self::open(self.root, table, content, span, report);
@@ -275,7 +279,7 @@ impl<'a, 'i> Section<'a, 'i> {
     /// key, is in no other table.
     fn tables_with(&self, key: &str) -> (Vec<&'static str>, bool) {
         let mut headers = Vec::new();
-        if self.content.get(key).is_some_and(|value| holds_tables(value.get_ref())) {
+        if self.content.get(key).is_some_and(|value| !tables_in(value).is_empty()) {
             return (headers, false);
         }
         let is_root = std::ptr::eq(self.table, self.root);
@@ -294,19 +298,15 @@ impl<'a, 'i> Section<'a, 'i> {
         keys.filter(|key| self.table.names().all(|known| known != &**key.get_ref()))
     }
 
-    /// Returns the unknown table, with its key, that is probably a misspelling of the inner table
-    /// `name`.
-    fn misspelt(
-        &self,
-        name: &str,
-    ) -> Option<(&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
-        let is_meant = |key: &&Spanned<DeString<'i>>| {
-            self.meant_by(key) == Some(name) && headers_within(self.table, key.get_ref()).is_empty()
+    /// Returns the unknown tables whose name is similar to that of the inner table `name`.
+    fn similar(&self, name: &str) -> Vec<Entry<'a, 'i>> {
+        let entries = self.unknown().filter_map(|key| self.content.get_key_value(&**key.get_ref()));
+        let is_similar = |(key, value): &Entry<'a, 'i>| {
+            !tables_in(value).is_empty()
+                && self.meant_by(key) == Some(name)
+                && headers_within(self.table, key.get_ref()).is_empty()
         };
-        self.unknown().filter(is_meant).find_map(|key| {
-            let value = self.content.get(&**key.get_ref())?;
-            holds_tables(value.get_ref()).then_some((key, value))
-        })
+        entries.filter(is_similar).collect()
     }
 
     /// Returns whether an unknown key in this table is probably a misspelling of `name`. The key
@@ -316,9 +316,18 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// Returns the known key that the unknown key `key` probably means: the most similar one that
-    /// the table does not contain yet.
+    /// the table does not contain yet, or that may occur again.
     fn meant_by(&self, key: &Spanned<DeString<'i>>) -> Option<&'static str> {
-        nearest(key.get_ref(), self.table.names().filter(|name| !self.content.contains_key(*name)))
+        let value = self.content.get(&**key.get_ref());
+        let holds_tables = value.is_some_and(|value| !tables_in(value).is_empty());
+        let may_occur_again = |name: &str| {
+            let mut inner = self.table.tables.iter();
+            holds_tables && inner.any(|inner| inner.name == name && inner.is_repeated())
+        };
+        let names = self.table.names();
+        let is_possible =
+            |name: &&'static str| !self.content.contains_key(*name) || may_occur_again(name);
+        nearest(key.get_ref(), names.filter(is_possible))
     }
 }
 
@@ -334,12 +343,24 @@ fn headers_within(table: &Table, name: &str) -> Vec<&'static str> {
     headers
 }
 
-/// Returns whether `value` is a table, or an array with a table.
-fn holds_tables(value: &DeValue<'_>) -> bool {
-    match value {
-        DeValue::Array(items) => items.iter().any(|item| item.get_ref().as_table().is_some()),
-        value => value.as_table().is_some(),
+/// Returns the tables in `value`, which may be a table or an array of tables, with their positions.
+fn tables_in<'a, 'i>(value: &'a Spanned<DeValue<'i>>) -> Vec<(&'a DeTable<'i>, Range<usize>)> {
+    let with_span =
+        |item: &'a Spanned<DeValue<'i>>| Some((item.get_ref().as_table()?, item.span()));
+    match value.get_ref() {
+        DeValue::Array(items) => items.iter().filter_map(with_span).collect(),
+        _ => with_span(value).into_iter().collect(),
     }
+}
+
+/// Returns whether a table in the file is meant to be `table`: its name differs by one slip, and it
+/// has a key of `table`.
+fn is_misspelling((key, value): Entry<'_, '_>, table: &Table) -> bool {
+    let has_key = |content: &DeTable<'_>| {
+        table.has_free_keys || table.names().any(|name| content.contains_key(name))
+    };
+    is_slip_of(key.get_ref(), table.name)
+        && tables_in(value).iter().any(|(content, _)| has_key(content))
 }
 
 /// Returns whether `inner` is `table` or is inside it.
@@ -356,3 +377,7 @@ fn add_headers_with(table: &Table, key: &str, headers: &mut Vec<&'static str>) {
     }
     table.tables.iter().for_each(|inner| add_headers_with(inner, key, headers));
 }
+
+#[cfg(test)]
+#[path = "section_tests.rs"]
+mod tests;
