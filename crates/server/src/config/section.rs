@@ -248,7 +248,7 @@ impl<'a, 'i> Section<'a, 'i> {
     }
 
     /// Returns the remedy for the key `key` of the file, which this table does not have. `near` is
-    /// the name that was probably meant, and `names` are all names that the table has. If other
+    /// the name that was probably meant, and `names` are all names that the table has. If related
     /// tables have the key, the remedy names them.
     pub(super) fn remedy(
         &self,
@@ -256,41 +256,35 @@ impl<'a, 'i> Section<'a, 'i> {
         near: Option<&str>,
         names: impl Iterator<Item = &'static str>,
     ) -> String {
-        let (tables, are_related) = self.tables_with(key);
-        let place = alternatives(&tables);
+        let place = alternatives(self.related_with(key));
+        let own = || match alternatives(names) {
+            names if names.is_empty() => "remove it".to_owned(),
+            names => format!("write {names}"),
+        };
         match near {
-            Some(near) if tables.is_empty() => format!("did you mean `{near}`?"),
+            Some(near) if place.is_empty() => format!("did you mean `{near}`?"),
             Some(near) => format!("did you mean `{near}`? If not, move the key to {place}"),
-            None if are_related => format!("move the key to {place}"),
-            None => {
-                let names = alternatives(names);
-                let own = match names.is_empty() {
-                    true => "remove it".to_owned(),
-                    false => format!("write {names}"),
-                };
-                if tables.is_empty() { own } else { format!("move the key to {place}, or {own}") }
-            }
+            None if place.is_empty() => own(),
+            // A parameter may have the name of a key with another meaning.
+            None if self.table.has_free_keys => format!("move the key to {place}, or {}", own()),
+            None => format!("move the key to {place}"),
         }
     }
 
-    /// Returns the headers of the tables that have the key `key`. Returns only tables that are
-    /// related to this one, and true, if there are any: these are inside the same outermost table,
-    /// such as `[[pool]]`. All tables are related to the whole file. A table in the file, unlike a
-    /// key, is in no other table.
-    fn tables_with(&self, key: &str) -> (Vec<&'static str>, bool) {
+    /// Returns the headers of the related tables that have the key `key`. Tables inside the same
+    /// outermost table, such as `[[pool]]`, are related, and all tables are related to the whole
+    /// file. In any other table, a key with this name has another purpose. A table in the file,
+    /// unlike a key, is in no other table.
+    fn related_with(&self, key: &str) -> Vec<&'static str> {
         let mut headers = Vec::new();
         if self.content.get(key).is_some_and(|value| !tables_in(value).is_empty()) {
-            return (headers, false);
+            return headers;
         }
         let is_root = std::ptr::eq(self.table, self.root);
         for outer in self.root.tables.iter().filter(|outer| is_root || has(outer, self.table)) {
             add_headers_with(outer, key, &mut headers);
         }
-        let are_related = !headers.is_empty();
-        if !are_related {
-            self.root.tables.iter().for_each(|outer| add_headers_with(outer, key, &mut headers));
-        }
-        (headers, are_related)
+        headers
     }
 
     fn unknown(&self) -> impl Iterator<Item = &'a Spanned<DeString<'i>>> {
