@@ -52,6 +52,8 @@ impl Pool {
 /// The parts of a `[[pool]]` that could be read. Missing and invalid parts have been reported.
 pub(super) struct Draft {
     own: PoolDraft,
+    /// Whether an unknown key is probably a misspelling of `transport` or `listener`.
+    is_transport_misspelt: bool,
     pub learning: Option<Spanned<Learning>>,
     pub tls: PoolTlsDraft,
     pub backends: Vec<BackendDraft>,
@@ -77,7 +79,11 @@ impl Draft {
         own.health = section.read_one(&HEALTH, read_health, report);
         let tls = section.read_one(&POOL_TLS, PoolTlsDraft::read, report);
         tls.check(report);
-        Self { own, learning, tls, backends: section.read_all(&BACKEND, read_backend, report) }
+        let backends = section.read_all(&BACKEND, read_backend, report);
+        // The comparison with all keys takes time. Errors that follow would only be counted.
+        let is_transport_misspelt = !report.is_full()
+            && (section.is_misspelt("transport") || section.is_misspelt("listener"));
+        Self { own, is_transport_misspelt, learning, tls, backends }
     }
 
     /// Sets the port of each back end whose URI has no port to the default port of the pool's
@@ -99,13 +105,31 @@ impl Draft {
     /// transport of the pool's listener. If the pool names neither, [`usual_transport`] decides.
     pub(super) fn reached_by(&self, listeners: &[ListenDraft]) -> Transport {
         let of = |listener: &ListenDraft| Some(*listener.transport.as_ref()?.get_ref());
-        let named = || {
-            let wanted = self.listener_name.as_ref()?.get_ref();
-            listeners.iter().find(|l| l.name.as_ref().is_some_and(|name| name.get_ref() == wanted))
-        };
         let given = self.transport.as_ref().map(|by| *by.get_ref());
-        let given = given.or_else(|| of(named()?));
+        let given = given.or_else(|| of(self.named(listeners)?));
         given.unwrap_or_else(|| usual_transport(listeners.iter().filter_map(of)))
+    }
+
+    /// Returns whether the file decides the transport to the back ends. Returns false if a value
+    /// that may decide it is missing or invalid, which has been reported.
+    pub(super) fn is_transport_known(&self, listeners: &[ListenDraft]) -> bool {
+        if self.transport.is_some() {
+            return true;
+        }
+        let is_wrong = |key| self.wrong.contains(&key);
+        if is_wrong("transport") || is_wrong("listener") || self.is_transport_misspelt {
+            return false;
+        }
+        match self.listener_name {
+            Some(_) => self.named(listeners).is_some_and(|named| named.transport.is_some()),
+            None => listeners.iter().all(|listener| listener.transport.is_some()),
+        }
+    }
+
+    /// Returns the listener that the key `listener` names, or `None` if there is none.
+    pub(super) fn named<'l>(&self, listeners: &'l [ListenDraft]) -> Option<&'l ListenDraft> {
+        let wanted = self.listener_name.as_ref()?.get_ref();
+        listeners.iter().find(|l| l.name.as_ref().is_some_and(|name| name.get_ref() == wanted))
     }
 
     /// Returns the position of the key `transport` in the file. If the pool does not have this key,

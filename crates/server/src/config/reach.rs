@@ -29,9 +29,15 @@ pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &m
     }
 }
 
+/// Returns whether the transport to the pool is known, and all listeners. A listener that could not
+/// be read may be the one that reaches the back ends.
+fn are_known(pool: &pool::Draft, listeners: &[ListenDraft]) -> bool {
+    pool.is_transport_known(listeners)
+        && listeners.iter().all(|l| l.address.is_some() && l.transport.is_some())
+}
+
 fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
-    // A listener that could not be read may be the one that reaches the back end.
-    let all_known = listeners.iter().all(|l| l.address.is_some() && l.transport.is_some());
+    let all_known = are_known(pool, listeners);
     let transport = pool.reached_by(listeners);
     if let Some(tls) = pool.tls.given()
         && !transport.is_secure()
@@ -94,9 +100,7 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
 /// Reports the first back end of a pool that only shared listeners reach. Does nothing if the pool
 /// names its listener, because [`check_listener`] checks that listener.
 fn check_shared(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
-    // A listener that could not be read may be the one that reaches the back end.
-    let all_known = listeners.iter().all(|l| l.address.is_some() && l.transport.is_some());
-    if !all_known || pool.listener_name.is_some() {
+    if !are_known(pool, listeners) || pool.listener_name.is_some() {
         return;
     }
     let transport = pool.reached_by(listeners);
@@ -137,12 +141,15 @@ fn check_large(
     report: &mut Report,
 ) {
     let Some(given) = pool.large_over_tcp.as_ref().filter(|large| *large.get_ref()) else { return };
+    if !pool.is_transport_known(listeners) {
+        return;
+    }
     if transport != Transport::Udp {
         let help = "remove `large_requests`";
         let why = "the pool does not use UDP";
         return report.error(given.span(), "`large_requests` has no effect", why, help);
     }
-    let usual: Vec<_> = match named(pool, listeners) {
+    let usual: Vec<_> = match pool.named(listeners) {
         Some(listener) => bound(listener, Transport::Udp).into_iter().collect(),
         // Requests to back ends do not leave from shared listeners. `check_shared` reports a pool
         // that only shared listeners reach.
@@ -185,7 +192,7 @@ fn may_reach(from: SocketAddr, pool: &pool::Draft) -> bool {
 /// WebSockets, is shared, or cannot reach one of the back ends of the pool.
 fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
     let Some(wanted) = &pool.listener_name else { return };
-    let Some(listener) = named(pool, listeners) else {
+    let Some(listener) = pool.named(listeners) else {
         let names = listeners.iter().filter_map(|l| Some(l.name.as_ref()?.get_ref().as_str()));
         return report.unknown_name(
             (wanted.span(), wanted.get_ref().as_str()),
@@ -237,12 +244,6 @@ fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
             return;
         }
     }
-}
-
-/// Returns the listener that the key `listener` of a pool names, or `None` if there is none.
-fn named<'l>(pool: &pool::Draft, listeners: &'l [ListenDraft]) -> Option<&'l ListenDraft> {
-    let wanted = pool.listener_name.as_ref()?.get_ref();
-    listeners.iter().find(|l| l.name.as_ref().is_some_and(|name| name.get_ref() == wanted))
 }
 
 fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {

@@ -305,7 +305,7 @@ impl<'a, 'i> Section<'a, 'i> {
 
     /// Returns whether an unknown key in this table is probably a misspelling of `name`. The key
     /// `name` is then not reported as missing.
-    fn is_misspelt(&self, name: &str) -> bool {
+    pub(super) fn is_misspelt(&self, name: &str) -> bool {
         self.unknown().any(|key| self.meant_by(key) == Some(name))
     }
 

@@ -102,11 +102,8 @@ impl TlsFiles {
         let mut reader = Reader { provider, certificates: Vec::new(), report };
         let tls = listeners.iter().map(|listener| reader.listener(listener)).collect();
         let mut clients = BTreeMap::new();
-        // A value that could not be read may decide the transport of a pool.
-        let are_known = listeners.iter().all(|listener| listener.transport.is_some());
         let is_secure = |pool: &&pool::Draft| {
-            let is_known = are_known && !pool.wrong.contains(&"transport");
-            (pool.transport.is_some() || is_known) && pool.reached_by(&listeners).is_secure()
+            pool.is_transport_known(&listeners) && pool.reached_by(&listeners).is_secure()
         };
         for pool in pools.iter().filter(is_secure) {
             if let (Some(client), Some(name)) = (reader.pool(pool), &pool.name) {

@@ -67,6 +67,42 @@ fn errors_in_the_configuration_and_in_its_files_are_reported_at_once() {
     assert!(!shown.contains("cannot be used"), "{shown}");
 }
 
+/// A regression: for a pool whose `listener` was wrong, the usual transport decided whether its
+/// keys have an effect and its files are read.
+#[test]
+fn a_wrong_key_does_not_decide_the_transport_of_a_pool() {
+    let text = |first: &str, second: &str, key: &str, ca: &str| {
+        let listen = |transport: &str| match transport {
+            "tls" => {
+                "[[listen]]\nname = \"in\"\ntransport = \"tls\"\naddress = \"127.0.0.1:5061\"\n\
+                 certificate = \"/none/own.pem\"\nprivate_key = \"/none/own.key\"\n"
+            }
+            _ => "[[listen]]\nname = \"out\"\ntransport = \"tcp\"\naddress = \"127.0.0.1:5060\"\n",
+        };
+        format!(
+            "{}{}[[pool]]\nname = \"app\"\n{key}\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n\
+             [pool.tls]\n{ca}\n",
+            listen(first),
+            listen(second),
+        )
+    };
+    for key in ["transport = \"tsl\"", "transprt = \"tls\"", "listener = \"inn\"", "listener = 5"] {
+        let text = text("tcp", "tls", key, "server_name = \"a.example\"");
+        let shown = Config::parse(Path::new("t.toml"), text.as_bytes()).unwrap_err().to_string();
+        assert!(shown.ends_with("t.toml: 1 error\n"), "{key}: {shown}");
+    }
+    for key in ["transport = \"tpc\"", "transprt = \"tcp\"", "listener = \"outt\"", "listener = 5"]
+    {
+        let large = format!("{key}\nlarge_requests = \"tcp\"");
+        let shown = rejected(&text("tls", "tcp", &large, "ca = \"/none/ca.pem\""));
+        assert!(!shown.contains("/none/ca.pem cannot"), "{key}: {shown}");
+        // The other errors are those in the two files of the listener.
+        assert!(shown.ends_with("t.toml: 3 errors\n"), "{key}: {shown}");
+    }
+    let known = rejected(&text("tls", "tcp", "listener = \"in\"", "ca = \"/none/ca.pem\""));
+    assert!(known.contains("/none/ca.pem cannot"), "{known}");
+}
+
 /// RFC 7468 §11: an encrypted key in PKCS #8 has the label `ENCRYPTED PRIVATE KEY`. RFC 1421
 /// §4.6.1.1: in the older form, the header `Proc-Type` has the word `ENCRYPTED`.
 #[test]
