@@ -181,8 +181,9 @@ impl Config {
         let document = Document::parse(path, bytes)?;
         let mut report = Report::default();
         let config = read(path, &document, &mut report);
-        // Tables that were not read may decide which files are used.
-        if report.is_incomplete() {
+        // Further errors would only be counted. Tables that were not read may decide which files
+        // are used.
+        if report.is_full() || report.is_incomplete() {
             return Err(document.reject(report));
         }
         let tls = TlsFiles::read(&document, &mut report);

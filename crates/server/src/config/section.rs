@@ -90,7 +90,8 @@ impl<'a, 'i> Section<'a, 'i> {
         if let Some(value) = knob.default() {
             return Some(Spanned::new(self.span(), value));
         }
-        if !self.is_misspelt(knob.name) {
+        // Further errors are only counted, so the time for a comparison with all keys is saved.
+        if report.is_full() || !self.is_misspelt(knob.name) {
             report.error(
                 self.span(),
                 format!("`{}` lacks `{}`", self.table.header, knob.name),

@@ -103,6 +103,18 @@ fn a_wrong_key_does_not_decide_the_transport_of_a_pool() {
     assert!(known.contains("/none/ca.pem cannot"), "{known}");
 }
 
+/// Further errors would only be counted. The files are read after all other errors.
+#[test]
+fn files_are_not_read_if_no_further_error_is_shown() {
+    let unknown: String = (0..60).map(|n| format!("unknown_key_{n} = 1\n")).collect();
+    let shown = rejected(&format!(
+        "{unknown}[[listen]]\ntransport = \"tls\"\naddress = \"127.0.0.1:5061\"\n\
+         certificate = \"/none/own.pem\"\nprivate_key = \"/none/own.key\"\n[[pool]]\n\
+         name = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1:9\"\n"
+    ));
+    assert!(shown.ends_with("t.toml: 60 errors, of which the first 50 are shown\n"), "{shown}");
+}
+
 /// RFC 7468 §11: an encrypted key in PKCS #8 has the label `ENCRYPTED PRIVATE KEY`. RFC 1421
 /// §4.6.1.1: in the older form, the header `Proc-Type` has the word `ENCRYPTED`.
 #[test]
