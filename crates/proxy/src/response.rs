@@ -191,7 +191,7 @@ fn serve_stateless(
             && let Some(other) = other_target(snapshot, received, passage, at)
         {
             let may_move = status >= 200 && entry.awaits_outside(transaction);
-            if !(may_move && settle_at(step, call, transaction, other)) {
+            if !(may_move && settle_at(step, call, branch.identity, other)) {
                 answer.dialog = 0;
             }
         }

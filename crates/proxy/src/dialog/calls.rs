@@ -239,6 +239,21 @@ impl Calls {
         self.change_at(now, call, |entry| entry.move_to(identity, backend_ref)).unwrap_or(false)
     }
 
+    /// Moves the call like [`move_to`](Self::move_to), to the back end that has answered its INVITE
+    /// with a 2xx. `identity` is the identity of the INVITE, and `picker` counts the call at this
+    /// back end. Returns `false` if the call stays at its back end.
+    pub(crate) fn settle(
+        &mut self,
+        now: Timestamp,
+        call: CallRef,
+        identity: u64,
+        backend_ref: BackendRef,
+        picker: &Picker,
+    ) -> bool {
+        self.change_at(now, call, |entry| entry.settle(identity, backend_ref, picker))
+            .unwrap_or(false)
+    }
+
     /// Sets the tier in which the call is served from now on: with or without transactions.
     pub(crate) fn serve_in(&mut self, call: CallRef, tier: Tier) {
         self.change(call, |entry| entry.tier = tier);

@@ -296,8 +296,8 @@ pub(crate) fn write_own(
 /// does not move the call, because another party has sent this 2xx.
 fn settle_call(step: &mut Step<'_>, context: &Context, backend_ref: Option<BackendRef>) {
     let Some(backend_ref) = backend_ref.filter(|_| context.toward_backend) else { return };
-    let Context { identity, method, call, .. } = *context;
-    settle(step, call, Transaction { identity, method }, backend_ref);
+    let Context { identity, call, .. } = *context;
+    settle(step, call, identity, backend_ref);
 }
 
 /// Records a response in the call table.

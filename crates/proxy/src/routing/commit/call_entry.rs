@@ -2,10 +2,9 @@
 
 use std::net::SocketAddr;
 
-use tidegate_balance::CallLease;
 use tidegate_world::Flow;
 
-use crate::dialog::{CallRef, Evidence, NoPlace, Transaction};
+use crate::dialog::{CallRef, NoPlace, Transaction};
 use crate::network::{caller_of, canonical};
 use crate::rejection::Rejection;
 use crate::routing::next_hop::NextHop;
@@ -53,57 +52,55 @@ pub(super) fn enter_or_move(
     }
 }
 
-/// Moves a call to another back end, and counts the move.
+/// Moves a call to another back end for the request with this identity, and counts the move.
 pub(crate) fn move_call(
     step: &mut Step<'_>,
     call: CallRef,
     identity: u64,
     backend_ref: BackendRef,
 ) {
-    let has_moved = move_entry(step, call, identity, backend_ref);
-    step.counters().moved.add(has_moved.into());
+    if step.routing.calls.move_to(step.now, call, identity, backend_ref) {
+        record_address_generation(step, call, backend_ref);
+        step.counters().moved.add(1);
+    }
 }
 
-/// Moves the entry of a call to another back end, for the request with this identity. Returns
-/// whether the entry has moved.
-fn move_entry(step: &mut Step<'_>, call: CallRef, identity: u64, backend_ref: BackendRef) -> bool {
-    let has_moved = step.routing.calls.move_to(step.now, call, identity, backend_ref);
+/// Moves a call to the back end that has answered its INVITE with a 2xx, and counts the call there.
+/// `identity` is the identity of the INVITE. Returns whether the call is at this back end now. An
+/// established call does not move.
+pub(crate) fn settle(
+    step: &mut Step<'_>,
+    call: CallRef,
+    identity: u64,
+    backend_ref: BackendRef,
+) -> bool {
+    let RoutingState { calls, pickers, .. } = &mut *step.routing;
+    let Some(entry) = calls.get(call) else { return false };
+    if entry.backend_ref == backend_ref {
+        return true;
+    }
+    let picker = &pickers[usize::from(backend_ref.pool)];
+    let has_moved = calls.settle(step.now, call, identity, backend_ref, picker);
     if has_moved {
         record_address_generation(step, call, backend_ref);
     }
     has_moved
 }
 
-/// Moves the entry of a call to the back end that has answered the INVITE `transaction` with a 2xx,
-/// and counts the INVITE and the call there.
-pub(crate) fn settle(
-    step: &mut Step<'_>,
-    call: CallRef,
-    transaction: Transaction,
-    backend_ref: BackendRef,
-) {
-    let Some(entry) = step.routing.calls.get(call) else { return };
-    if entry.backend_ref != backend_ref {
-        move_entry(step, call, transaction.identity, backend_ref);
-        count_request(step, call, backend_ref, transaction, Evidence::default(), None);
-    }
-}
-
 /// [Settles](settle) a call at the back end that has this address now, in the pool of the call.
-/// Returns `false` if there is no such back end.
+/// Returns `false` if there is no such back end, or if the call does not move.
 pub(crate) fn settle_at(
     step: &mut Step<'_>,
     call: CallRef,
-    transaction: Transaction,
+    identity: u64,
     address: SocketAddr,
 ) -> bool {
     let Some(entry) = step.routing.calls.get(call) else { return false };
     let pool = entry.backend_ref.pool;
     let mut backends = step.snapshot.pool(pool).pool.backends().iter();
     let found = backends.position(|backend| backend.address().map(canonical) == Some(address));
-    let Some(backend) = found else { return false };
-    settle(step, call, transaction, BackendRef { pool, backend: backend as u16 });
-    true
+    let backend_ref = found.map(|backend| BackendRef { pool, backend: backend as u16 });
+    backend_ref.is_some_and(|backend_ref| settle(step, call, identity, backend_ref))
 }
 
 /// Records in the call entry the address to which the name of the back end resolves now. Later
@@ -143,25 +140,12 @@ fn no_place(step: &Step<'_>, why: NoPlace) -> Rejection {
 pub(crate) fn record_request(step: &mut Step<'_>, hop: &mut NextHop, transaction: Transaction) {
     let lease = hop.lease.take();
     let NextHop { call, evidence, backend_ref, .. } = *hop;
-    match backend_ref.filter(|_| hop.toward_backend) {
-        Some(backend_ref) => count_request(step, call, backend_ref, transaction, evidence, lease),
-        None => {
-            let calls = &mut step.routing.calls;
-            calls.on_request_from_backend(step.now, call, transaction, evidence);
-        }
-    }
-}
-
-/// Counts a request at its back end. `lease` is the lease of the call if the request starts one.
-fn count_request(
-    step: &mut Step<'_>,
-    call: CallRef,
-    backend_ref: BackendRef,
-    transaction: Transaction,
-    evidence: Evidence,
-    lease: Option<CallLease>,
-) {
     let RoutingState { calls, pickers, .. } = &mut *step.routing;
-    let picker = &pickers[usize::from(backend_ref.pool)];
-    calls.on_request(step.now, call, transaction, evidence, backend_ref, picker, lease);
+    match backend_ref.filter(|_| hop.toward_backend) {
+        Some(backend_ref) => {
+            let picker = &pickers[usize::from(backend_ref.pool)];
+            calls.on_request(step.now, call, transaction, evidence, backend_ref, picker, lease);
+        }
+        None => calls.on_request_from_backend(step.now, call, transaction, evidence),
+    }
 }

@@ -41,6 +41,27 @@ impl Call {
         true
     }
 
+    /// Moves the call to the back end that has answered its INVITE with a 2xx. `identity` is the
+    /// identity of the INVITE, and `picker` counts the call at this back end. Returns `false` if the
+    /// call does not [move](Self::move_to).
+    ///
+    /// The INVITE is not counted at this back end. The answer ends it, and the response time would
+    /// begin with the answer, although the INVITE was sent long before.
+    pub(in crate::dialog::calls) fn settle(
+        &mut self,
+        identity: u64,
+        backend_ref: BackendRef,
+        picker: &Picker,
+    ) -> bool {
+        let has_moved = self.move_to(identity, backend_ref);
+        if has_moved {
+            // The INVITE may have timed out.
+            self.try_anew(Evidence::default());
+            self.counted = Some((identity, picker.call_lease(backend_ref.backend.into())));
+        }
+        has_moved
+    }
+
     /// Records a request to the back end. `picker` counts the request there. `held` is a lease that
     /// already counts the call at the back end. If there is none and the request begins a call,
     /// `picker` counts the call too.

@@ -263,6 +263,27 @@ fn a_call_that_is_already_at_the_target_does_not_move() {
     assert_eq!(t.counts(), (1, 175, 1));
 }
 
+/// A regression: the back end that answered late was measured with a response time of 0.
+///
+/// RFC 3261 §13.2.2.4: "Multiple 2xx responses may arrive at the UAC for a single INVITE request due to
+/// a forking proxy." The first one has the call.
+#[test]
+fn a_call_settles_where_it_is_answered_without_a_response_time() {
+    let (mut t, call) = Table::calling();
+    assert!(t.calls.move_to(t.now, call, 1, OTHER));
+    t.request_at(OTHER, call, Method::Invite, 1);
+    let waited = Duration::from_millis(40);
+    t.pass(waited);
+    assert!(t.calls.settle(t.now, call, 1, BACKEND_REF, &t.picker));
+    t.response(call, Method::Invite, 1, 200);
+    assert_eq!((t.counts(), t.load(OTHER)), ((1, 0, 0), (0, 0)));
+    for backend_ref in [BACKEND_REF, OTHER] {
+        let times = t.picker.backend(backend_ref.backend.into()).start_response_times();
+        assert_eq!(times.buckets().map(|bucket| bucket.1).sum::<u64>(), 0);
+    }
+    assert_eq!(t.calls.answers(t.now), Answers { sent: 2, ended: 2, waited, waiting: 0 });
+}
+
 // RFC 3261 §16.6: a proxy before us may fork one INVITE into two that both pass through this one.
 #[test]
 fn a_fork_that_is_rejected_does_not_end_the_one_that_rings() {
