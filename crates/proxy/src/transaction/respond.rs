@@ -107,14 +107,20 @@ pub(crate) fn pass_success(
     let status = passage.status;
     let is_first = context.server.is_pending();
     (context.server, _) = context.server.on_sending(step.now, &timing, status);
-    if is_first {
-        settle_call(step, context, context.branches[index].backend_ref);
-    }
-    let of_call = step.routing.calls.get(context.call).map(|call| call.backend_ref);
+    let backend_ref = context.branches[index].backend_ref;
     // If an element behind the target has forked the INVITE, several callees may answer it.
-    if is_first || of_call == context.branches[index].backend_ref {
-        let answer =
+    let is_of_call = match is_first {
+        true => settle_call(step, context, backend_ref),
+        false => step.routing.calls.get(context.call).map(|call| call.backend_ref) == backend_ref,
+    };
+    if is_first || is_of_call {
+        let mut answer =
             step.routing.calls.read_answer(&step.snapshot.keys, context.call, passage, true);
+        // A dialog with another back end is no part of the call, and the BYE in it does not end the
+        // call.
+        if !is_of_call {
+            answer.dialog = 0;
+        }
         record_answer(step, context, answer);
     }
     if !may_respond(step, context, status, bytes.len()) {
@@ -292,12 +298,12 @@ pub(crate) fn write_own(
     Some(bytes)
 }
 
-/// Moves the call to the back end that has sent the 2xx. If a back end has sent the INVITE, its 2xx
-/// does not move the call, because another party has sent this 2xx.
-fn settle_call(step: &mut Step<'_>, context: &Context, backend_ref: Option<BackendRef>) {
-    let Some(backend_ref) = backend_ref.filter(|_| context.toward_backend) else { return };
-    let Context { identity, call, .. } = *context;
-    settle(step, call, identity, backend_ref);
+/// [Settles](settle) the call at the back end that has sent the first 2xx to its INVITE. Returns
+/// whether the 2xx is part of the call. If a back end has sent the INVITE, another party has sent
+/// the 2xx, so the call stays where it is.
+fn settle_call(step: &mut Step<'_>, context: &Context, backend_ref: Option<BackendRef>) -> bool {
+    let backend_ref = backend_ref.filter(|_| context.toward_backend);
+    backend_ref.is_none_or(|at| settle(step, context.call, context.identity, at))
 }
 
 /// Records a response in the call table.

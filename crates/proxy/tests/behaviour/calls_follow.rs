@@ -328,7 +328,47 @@ fn the_back_end_that_answers_first_has_the_call_even_if_the_call_has_moved_away(
     }
 }
 
-/// A regression of the last test's rule: the INVITE did not go to the back end of the call entry.
+/// A regression: the call counted until it was idle for too long, because the dialog with the second back
+/// end counted as a dialog of the call.
+///
+/// RFC 3261 §8.2.2.2: "The same request has arrived at the UAS more than once, following different paths,
+/// most likely due to forking."
+#[test]
+fn a_copy_that_another_back_end_answers_later_does_not_keep_the_call() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut script = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        let copies = ["z9hG4bK-a", "z9hG4bK-copy"].map(|to| invite("a").replace("z9hG4bK-a", to));
+        let first = copies.clone().map(|text| script.send(CALLER, &text).pop().unwrap());
+        assert!(first.iter().all(|sent| sent.to == address(BACKEND_A)));
+        let second: Vec<Sent> = if mode == Mode::Transaction {
+            script.pass(Duration::from_secs(4));
+            script.sent()
+        } else {
+            script.gone(0);
+            copies.iter().flat_map(|text| script.send(CALLER, text)).collect()
+        };
+        let is_copy = |sent: &&Sent| sent.to == address(BACKEND_B) && sent.text.contains("-copy");
+        let second = second.iter().find(is_copy).expect("the copy at the second back end");
+        script.send(BACKEND_A, &first[0].answer("200 OK"));
+        assert_eq!(counts(&script), [(1, 175), (0, 0)], "{mode:?}");
+        script.send(BACKEND_B, &second.answer("200 OK").replace("tag=callee", "tag=other"));
+        assert_eq!(counts(&script), [(1, 0), (0, 0)], "{mode:?}");
+        for (sent, to, tag, number) in [
+            (second, "sip:bob@10.0.0.2:5070", "tag=other", 2),
+            (&first[0], "sip:bob@10.0.0.1:5070", "tag=callee", 3),
+        ] {
+            let route = format!("Totag\r\nRoute: {}\r\n", sent.header("Record-Route"));
+            let bye = request("BYE", to, "a", number, &route).replace("tag=callee", tag);
+            let bye = script.one(CALLER, &bye);
+            assert_eq!(bye.to, sent.to, "{mode:?}");
+            script.send(&bye.to.to_string(), &bye.answer("200 OK"));
+        }
+        assert_eq!(counts(&script), [(0, 0), (0, 0)], "{mode:?}");
+    }
+}
+
+/// A regression of the rule about a dialog with another back end: the INVITE did not go to the back end of
+/// the call entry.
 #[test]
 fn a_call_from_one_back_end_to_another_ends_with_its_bye() {
     let mut script = Script::new();
