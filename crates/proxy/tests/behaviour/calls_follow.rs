@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::script::*;
 use tidegate_balance::Policy;
-use tidegate_proxy::Mode;
+use tidegate_proxy::{Mode, PoolSettings};
 use tidegate_world::Core;
 
 /// Makes a request from a caller that ignores Record-Route: addressed to us, without Route.
@@ -326,6 +326,34 @@ fn the_back_end_that_answers_first_has_the_call_even_if_the_call_has_moved_away(
         assert_eq!(counts(&script), [(0, 0), (0, 0)]);
         assert!(script.proxy.is_drained());
     }
+}
+
+/// A regression: after a move to a backup pool, the call was not counted at the back end that had answered
+/// it. RFC 3261 §13.2.2.4, as above.
+#[test]
+fn the_back_end_that_answers_first_has_the_call_even_if_it_has_moved_to_a_backup_pool() {
+    let [app, spare] = [("app", BACKEND_A), ("spare", BACKEND_B)]
+        .map(|(pool, at)| tidegate_balance::Pool::new(pool, &[(at, address(at), 1)]));
+    let mut script = Script::with(Policy::Rr, |settings| {
+        let app = PoolSettings { backup: Some(1), ..stateless(app) };
+        settings.pools = vec![app, stateless(spare.clone())];
+    });
+    let calls =
+        |script: &Script| (script.backends.backends()[0].calls(), spare.backends()[0].calls());
+    let first = script.one(CALLER, &invite("a"));
+    script.gone(0);
+    let second = script.one(CALLER, &invite("a"));
+    assert_eq!((first.to, second.to), (address(BACKEND_A), address(BACKEND_B)));
+    assert_eq!(calls(&script), (0, 1));
+    script.one(BACKEND_A, &first.answer("200 OK"));
+    assert_eq!(calls(&script), (1, 0));
+    let route = format!("Totag\r\nRoute: {}\r\n", first.header("Record-Route"));
+    let within = |method, number| request(method, "sip:bob@10.0.0.1:5070", "a", number, &route);
+    script.one(CALLER, &within("ACK", 1));
+    assert!(script.proxy.is_drained(), "the ACK has arrived");
+    let bye = script.one(CALLER, &within("BYE", 2));
+    script.one(BACKEND_A, &bye.answer("200 OK"));
+    assert_eq!(calls(&script), (0, 0));
 }
 
 /// A regression: the call counted until it was idle for too long, because the dialog with the second back

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use tidegate_balance::Backend;
 use tidegate_world::Flow;
 
 use crate::dialog::{CallRef, NoPlace, Transaction};
@@ -87,8 +88,8 @@ pub(crate) fn settle(
     has_moved
 }
 
-/// [Settles](settle) a call at the back end that has this address now, in the pool of the call.
-/// Returns `false` if there is no such back end, or if the call does not move.
+/// [Settles](settle) a call at the back end that has this address now. Prefers the pool of the
+/// call. Returns `false` if there is no such back end, or if the call does not move.
 pub(crate) fn settle_at(
     step: &mut Step<'_>,
     call: CallRef,
@@ -96,11 +97,17 @@ pub(crate) fn settle_at(
     address: SocketAddr,
 ) -> bool {
     let Some(entry) = step.routing.calls.get(call) else { return false };
-    let pool = entry.backend_ref.pool;
-    let mut backends = step.snapshot.pool(pool).pool.backends().iter();
-    let found = backends.position(|backend| backend.address().map(canonical) == Some(address));
-    let backend_ref = found.map(|backend| BackendRef { pool, backend: backend as u16 });
-    backend_ref.is_some_and(|backend_ref| settle(step, call, identity, backend_ref))
+    let (snapshot, pool) = (step.snapshot, entry.backend_ref.pool);
+    let is_at = |backend: &Backend| backend.address().map(canonical) == Some(address);
+    let in_pool = snapshot.pool(pool).pool.backends().iter().position(|backend| is_at(backend));
+    let in_pool = in_pool.map(|backend| BackendRef { pool, backend: backend as u16 });
+    // The call may have moved to a backup pool. A former address of a host name does not count,
+    // because the entry records the present one.
+    let in_any = || {
+        let found = snapshot.addresses.backend_ref(address);
+        found.filter(|backend_ref| is_at(snapshot.backend(*backend_ref)))
+    };
+    in_pool.or_else(in_any).is_some_and(|backend_ref| settle(step, call, identity, backend_ref))
 }
 
 /// Records in the call entry the address to which the name of the back end resolves now. Later
