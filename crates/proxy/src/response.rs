@@ -188,7 +188,7 @@ fn serve_stateless(
             && entry.went_to_backend(transaction)
             && let Some(at) = snapshot.address_of(entry)
             && canonical(at) != source
-            && let Some(other) = other_target(snapshot, received, passage, at)
+            && let Some(other) = other_target(snapshot, received, passage, at, source)
         {
             let may_move = status >= 200 && entry.awaits_outside(transaction);
             if !(may_move && settle_at(step, call, branch.identity, other)) {
@@ -290,12 +290,15 @@ fn was_sent_to(
 
 /// Returns the address of the back end to which a request went, if our Record-Route in its response
 /// shows that this is not the back end at `at`. The source of the response does not show it: a
-/// server may answer from another address.
+/// server may answer from another address. But if a back end sends a call on through this proxy, the
+/// response has several Record-Routes of ours, and the first one is that of the last leg. So the one
+/// with the back end at `source` is preferred.
 fn other_target(
     snapshot: &Snapshot,
     received: &Received,
     passage: &Passage<'_>,
     at: SocketAddr,
+    source: SocketAddr,
 ) -> Option<SocketAddr> {
     let message = Message::parse(&received.bytes).ok()?;
     let own_token = |route: NameAddr<'_>| {
@@ -304,11 +307,17 @@ fn other_target(
         let text = uri.user.filter(|_| is_own)?;
         RouteToken::decode(text, &snapshot.keys, passage.call_id)
     };
-    let tokens = message.record_routes().flatten().filter_map(own_token);
-    let mut backends = tokens.map(|token| canonical(token.backend));
-    let first = backends.next()?;
-    let is_other = |backend: SocketAddr| backend != canonical(at);
-    (is_other(first) && backends.all(is_other)).then_some(first)
+    let mut other = None;
+    for token in message.record_routes().flatten().filter_map(own_token) {
+        let backend = canonical(token.backend);
+        if backend == canonical(at) {
+            return None;
+        }
+        if other.is_none() || backend == source {
+            other = Some(backend);
+        }
+    }
+    other
 }
 
 /// Records that a back end has answered a request of ours.

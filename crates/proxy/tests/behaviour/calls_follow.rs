@@ -356,6 +356,34 @@ fn the_back_end_that_answers_first_has_the_call_even_if_it_has_moved_to_a_backup
     assert_eq!(calls(&script), (0, 0));
 }
 
+/// Makes a proxy without transactions that has these back ends.
+fn among(backends: &[&str]) -> Script {
+    Script::with(Policy::Rr, |settings| {
+        let backends: Vec<_> = backends.iter().map(|&at| (at, address(at), 1)).collect();
+        settings.pools[0] = stateless(tidegate_balance::Pool::new("app", &backends));
+    })
+}
+
+/// A regression: the call settled at the back end of the last leg, which had answered only this leg.
+///
+/// RFC 3261 §16.6 item 4: the proxy "MUST insert a Record-Route header field value into the copy before any
+/// existing Record-Route header field values". So the value of the last leg is first.
+#[test]
+fn a_call_with_two_legs_through_this_proxy_settles_at_the_back_end_that_answers() {
+    // The token of a leg to the third back end.
+    let leg = among(&[BACKEND_C]).one(CALLER, &invite("a"));
+    assert_eq!(leg.to, address(BACKEND_C));
+    let mut script = among(&[BACKEND_A, BACKEND_B, BACKEND_C]);
+    let first = script.one(CALLER, &invite("a"));
+    script.gone(0);
+    let second = script.one(CALLER, &invite("a"));
+    assert_eq!((first.to, second.to), (address(BACKEND_A), address(BACKEND_B)));
+    let of_leg = format!("Record-Route: {}\r\nRecord-Route", leg.header("Record-Route"));
+    let ok = first.answer("200 OK").replacen("Record-Route", &of_leg, 1);
+    script.one(BACKEND_A, &ok);
+    assert_eq!(counts(&script), [(1, 0), (0, 0), (0, 0)]);
+}
+
 /// A regression: the call counted until it was idle for too long, because the dialog with the second back
 /// end counted as a dialog of the call.
 ///
@@ -417,10 +445,7 @@ fn a_call_from_one_back_end_to_another_ends_with_its_bye() {
 // Between two back ends our token names the sender. Here it is not the back end of the call entry.
 #[test]
 fn a_call_between_back_ends_with_the_call_id_of_an_ended_call_ends_with_its_bye() {
-    let mut script = Script::with(Policy::Rr, |settings| {
-        let backends = [BACKEND_A, BACKEND_B, BACKEND_C].map(|at| (at, address(at), 1));
-        settings.pools[0] = stateless(tidegate_balance::Pool::new("app", &backends));
-    });
+    let mut script = among(&[BACKEND_A, BACKEND_B, BACKEND_C]);
     let first = script.one(CALLER, &invite("a"));
     script.one(BACKEND_A, &first.answer("486 Busy Here"));
     let to_c = |method, number, more: &str| {
