@@ -265,8 +265,10 @@ impl Model {
         if call.over.contains(&name) || !call.open.contains_key(&name) && !is_late {
             return;
         }
+        // Without transactions, the balancer must still wait for the response, and from a back end.
+        let is_awaited = |open: &Open| open.at.is_some();
         if let Some(from) = handed.and_then(|handed| handed.from)
-            && seen.is_of_stateful()
+            && (seen.is_of_stateful() || call.open.get(&name).is_some_and(is_awaited))
             && seen.method == Method::Invite
             && is_success
             && from != call.backend
@@ -274,7 +276,7 @@ impl Model {
         {
             // The call belongs to the back end that has answered.
             call.move_to(from, name);
-            call.on_request(seen.now, name, Some(from), true);
+            call.on_request(seen.now, name, Some(from), seen.is_of_stateful());
             call.confirm(dialog(seen));
         }
         call.is_answered |= handed.is_some_and(|handed| handed.from.is_some());
@@ -319,6 +321,48 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::Role;
+    use crate::check::seen::Kind;
+    use crate::node_id::NodeId;
+
+    /// RFC 3261 §13.2.2.4: "Multiple 2xx responses may arrive at the UAC for a single INVITE request
+    /// due to a forking proxy." The first one has the call.
+    #[test]
+    fn a_call_that_has_moved_counts_at_the_back_end_that_answers_first() {
+        let now = Timestamp::ZERO + Duration::from_secs(1);
+        let backends = [1, 2].map(|host| SocketAddr::from(([192, 0, 2, host], 5060)));
+        let mut model = Model::new(Balancer {
+            backends: backends.to_vec(),
+            forks: false,
+            idle_max: Duration::from_secs(3600),
+            timer_slack: Duration::ZERO,
+        });
+        let invite = Seen {
+            now,
+            node: NodeId::new(0),
+            role: Role::Proxy { stateful: false, bridges: false, sticky: true, roomy: true },
+            kind: Kind::Request,
+            method: Method::Invite,
+            cseq: 1,
+            call: 1,
+            vias: vec![2, 1],
+            hosts: vec![2, 1],
+            from_tag: Some(1),
+            to_tag: None,
+            max_forwards: Some(70),
+            uri: 1,
+            body: 1,
+            whole: 1,
+        };
+        for backend in backends {
+            model.on_sent(&invite, backend);
+        }
+        assert_eq!(model.held(now).backends, [(0, 0), (1, INVITE_WORK)]);
+        let ok = Seen { kind: Kind::Response(200), to_tag: Some(2), ..invite };
+        model.on_delivered(&ok, backends[0]);
+        let truth = model.held(now);
+        assert_eq!((truth.backends, truth.open), (vec![(1, 0), (0, 0)], 0));
+    }
 
     #[test]
     fn nothing_is_sure_while_a_timer_may_be_late() {
