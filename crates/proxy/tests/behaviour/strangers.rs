@@ -7,8 +7,11 @@ use crate::fixed::*;
 use crate::script::*;
 use tidegate_balance::Policy;
 use tidegate_control::{Ban, BanCause, BanList, Reason};
-use tidegate_proxy::{DropReason, Flood, Mode, Settings, SourceWeight, networks_of, source_of};
-use tidegate_world::{Core, Load, Shedding};
+use tidegate_proxy::{
+    DropReason, Flood, Mode, Rule, RuleTarget, Senders, Settings, SourceWeight, networks_of,
+    source_of,
+};
+use tidegate_world::{Core, Load, QueryAnswer, Shedding};
 
 const STRANGER: &str = "203.0.113.9:5060";
 const PHONE: &str = "198.51.100.20:5060";
@@ -198,6 +201,44 @@ fn time_spent_on_stray_messages_is_known_if_a_message_is_read_after_each() {
         rejected += sent.iter().filter(|sent| sent.start().contains(" 503 ")).count();
     }
     assert_eq!(rejected, 0);
+}
+
+/// A regression: after the answer of the store, a stray was served like a message of a known call, so its
+/// service time counted as load. A BYE without a To-tag belongs to no dialog, and goes to a user like a new
+/// request.
+#[test]
+fn time_spent_on_stray_messages_that_wait_for_a_look_up_makes_no_law_reject_callers() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        let law = tidegate_control::registry::find("occ").expect("a law");
+        settings.overload.gate.law = law.values(&[]).expect("its defaults");
+        let domains = vec!["example.com".to_owned()];
+        settings.rules.insert(0, Rule { domains, ..Rule::new(Senders::Any, RuleTarget::Users) });
+    });
+    // From now on the proxy verifies such messages on arrival.
+    for number in 0..64 {
+        assert_eq!(script.status(STRANGER, &claim("BYE", number)), 481);
+    }
+    let (mut busy, mut rejected) = (Duration::ZERO, 0);
+    for ms in 0..10_000u32 {
+        let uri = format!("sip:user-{ms}@example.com");
+        let stray = request("BYE", &uri, &format!("stray-{ms}"), 1, "");
+        assert!(script.send(STRANGER, &stray).is_empty(), "it is parked");
+        let query = script.proxy.poll_query().expect("a look-up");
+        script.proxy.on_answer(script.now, query.id, QueryAnswer::NotFound(None));
+        if ms % 100 == 0 {
+            script.offer(CALLER, invite(&format!("good-{ms}")).as_bytes());
+        }
+        while script.proxy.serve(script.now) {
+            script.now = script.now + Duration::from_millis(1);
+            busy += Duration::from_millis(1);
+        }
+        script.proxy.on_load(script.now, Load { busy, cpu: busy, ..Load::default() });
+        script.pass(Duration::ZERO);
+        let sent = script.sent();
+        rejected += sent.iter().filter(|sent| sent.start().contains(" 503 ")).count();
+    }
+    assert_eq!((script.counters.parked_all.get(), rejected), (10_000, 0));
+    assert_eq!(script.counters.strays.get(), 64 + 10_000, "each counts once");
 }
 
 fn flood_limit(settings: &mut Settings) {
