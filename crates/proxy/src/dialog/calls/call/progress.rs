@@ -210,7 +210,9 @@ impl Call {
             }
             _ => {}
         }
-        if sets_session(method, status) && self.phase == Phase::Established {
+        // A copy of the INVITE that another back end has accepted sets up another session.
+        let is_of_another = was_established && !is_within && dialog == 0;
+        if sets_session(method, status) && self.phase == Phase::Established && !is_of_another {
             // A party that refreshes the session considers the call established. If a call leads
             // through its back end, both legs have an INVITE, and none of these is a refresh.
             self.is_acknowledged |= was_established && is_within;
