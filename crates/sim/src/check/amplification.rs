@@ -23,6 +23,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
@@ -42,15 +43,19 @@ pub(crate) const FACTOR: u64 = 3;
 /// Number of final responses that may be sent for a request in any case.
 const FINALS: u64 = 2;
 
+/// Time after which a provisional response may be sent again in any case.
+// RFC 3261 §13.3.1.1: a UAS "MUST send a non-100 provisional response at every minute".
+const PROVISIONAL: Duration = Duration::from_secs(60);
+
 #[derive(Debug, Default)]
 struct Account {
     /// Bytes received from the address.
     received: u64,
     /// Bytes sent to the address in addition to the responses that are always allowed.
     beyond: u64,
-    /// Requests received, by [`identity`], with the number of responses sent to each, by status.
-    /// All final responses count as 200.
-    requests: BTreeMap<u64, BTreeMap<u16, u64>>,
+    /// Requests received, by [`identity`]. For each, the number of responses sent to it, and the
+    /// time of the last allowed one, by status. All final responses count as 200.
+    requests: BTreeMap<u64, BTreeMap<u16, (u64, Timestamp)>>,
     /// To-tags of the responses sent to this address, as hashes.
     tags: BTreeSet<u64>,
     has_proved: bool,
@@ -112,9 +117,14 @@ impl Amplification {
         };
         let Some(account) = self.accounts.entry(seen.now, (seen.node, to)) else { return };
         let is_allowed = account.requests.get_mut(&identity(seen)).is_some_and(|responses| {
-            let count = responses.entry(status).or_default();
+            let (count, last) = responses.entry(status).or_default();
             *count += 1;
-            *count <= times
+            let is_due = status < 200 && seen.now.since(*last) >= PROVISIONAL;
+            let is_allowed = *count <= times || is_due;
+            if is_allowed {
+                *last = seen.now;
+            }
+            is_allowed
         });
         if !is_allowed {
             account.beyond += bytes as u64;
@@ -185,5 +195,22 @@ mod tests {
         // 298 responses are beyond the allowed ones, which is less than three times the bytes.
         assert_eq!(found(|call| if call == 0 { 300 } else { 0 }), 0);
         assert_eq!(found(|call| if call == 0 { 400 } else { 0 }), 1);
+    }
+
+    #[test]
+    fn a_provisional_response_may_come_again_each_minute() {
+        let found = |pause_s: u64| {
+            let address = "192.0.2.1:5060".parse().unwrap();
+            let (mut checker, mut found) = (Amplification::default(), Findings::default());
+            let request = seen("INVITE sip:c@d SIP/2.0", 1);
+            checker.on_delivered(request.now, request.node, address, (BYTES, Some(&request)));
+            for i in 0..10 {
+                let now = Timestamp::ZERO + Duration::from_secs(i * pause_s);
+                let ringing = Seen { now, ..seen("SIP/2.0 180 Ringing", 1) };
+                checker.on_sent(&ringing, address, BYTES, &mut found);
+            }
+            found.kept.len()
+        };
+        assert_eq!((found(60), found(59)), (0, 1));
     }
 }

@@ -65,8 +65,9 @@ pub(super) struct Model {
     balancer: Balancer,
     /// Calls by Call-ID and by the tag of the calling end, because a Call-ID alone proves nothing.
     calls: BTreeMap<(u64, u64), Call>,
-    /// Branches of the requests that the balancer has sent.
-    sent: Recent<u64, ()>,
+    /// Branches of the requests that the balancer has sent, and the back end that got each request,
+    /// if any.
+    sent: Recent<u64, Option<usize>>,
     handed: Option<Handed>,
     /// Latest time at which a timer that changes the counts was due, or `None` if there was none.
     expired: Option<Timestamp>,
@@ -114,7 +115,9 @@ impl Model {
             // A request with one Via is the balancer's own: the ACK or CANCEL of one hop.
             None if seen.vias.len() < 2 => {}
             None => {
-                let _ = self.sent.entry(seen.now, seen.vias[0]);
+                if let Some(sent_to) = self.sent.entry(seen.now, seen.vias[0]) {
+                    *sent_to = backend;
+                }
                 self.on_request(seen, backend);
             }
             Some(..200) => {}
@@ -125,7 +128,8 @@ impl Model {
     pub(super) fn on_delivered(&mut self, seen: &Seen, from: SocketAddr) {
         let Some(status) = seen.status() else { return self.handed = None };
         let from = self.backend_at(from);
-        let is_own = self.sent.get(seen.now, seen.vias[0]).is_some();
+        let sent_to = self.sent.get(seen.now, seen.vias[0]).copied();
+        let is_own = sent_to.is_some();
         let vias_below = seen.vias_from(1);
         self.handed = Some(Handed { at: seen.now, from, is_own, status, vias_below });
         if !is_own || seen.vias.len() < 2 {
@@ -146,8 +150,10 @@ impl Model {
         let Some(call) = self.call(seen) else { return };
         let open = call.open.get_mut(&(seen.vias[1], seen.method as u32));
         // After the request has gone to another back end, the balancer does not wait for the
-        // earlier one.
-        let counts = |open: &Open| !is_stateful || forks || open.at == from || open.at.is_none();
+        // earlier one. The branch, and not the source of the response, tells which one was asked
+        // (RFC 3261 §17.1.3).
+        let is_of_present = |open: &Open| open.at.is_none() || Some(open.at) == sent_to;
+        let counts = |open: &Open| !is_stateful || forks || is_of_present(open);
         match open {
             Some(open) if counts(open) => {
                 call.is_answered |= from.is_some();
