@@ -2,6 +2,7 @@
 //!
 //! All files are one program, because linking a program for each file takes longer than all tests.
 
+mod abandoned;
 mod abuse;
 mod amplification;
 mod backend_responses;
