@@ -56,8 +56,10 @@ fn a_callee_that_ignores_a_cancel_is_given_up() {
     let mut s = Script::stateful();
     let out = s.send(CALLER, &invite("c1")).remove(1);
     let ok = s.one(CALLER, &cancel("c1"));
+    // The time counts from the CANCEL of the caller, although ours is sent later.
+    s.rest(Duration::from_secs(10));
     s.send(BACKEND_A, &out.answer("180 Ringing"));
-    s.pass(Duration::from_millis(31_999));
+    s.pass(Duration::from_millis(21_999));
     assert!(s.sent().iter().all(|sent| sent.start().starts_with("CANCEL")));
     s.pass(Duration::from_millis(1));
     let sent = s.sent();
@@ -67,6 +69,33 @@ fn a_callee_that_ignores_a_cancel_is_given_up() {
     // original request SHOULD be the same."
     assert_eq!(up.header("To"), ok.header("To"));
     assert_eq!(s.counters.timeouts.get(), 1);
+}
+
+#[test]
+fn a_cancelled_request_does_not_fail_over() {
+    let mut s = Script::stateful();
+    let out = s.send(CALLER, &invite("c1")).remove(1);
+    s.one(CALLER, &cancel("c1"));
+    let sent = s.send(BACKEND_A, &out.answer("503 Service Unavailable"));
+    assert_eq!(
+        starts(&sent),
+        [
+            (BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0"),
+            (CALLER, "SIP/2.0 500 Server Internal Error")
+        ]
+    );
+}
+
+/// The CANCEL has a transaction of its own.
+#[test]
+fn a_cancel_is_retransmitted_after_the_final_response_to_the_invite() {
+    let mut s = Script::stateful();
+    let out = s.send(CALLER, &invite("c1")).remove(1);
+    s.send(BACKEND_A, &out.answer("180 Ringing"));
+    let ours = s.send(CALLER, &cancel("c1")).remove(1);
+    s.send(BACKEND_A, &out.answer("487 Request Terminated"));
+    s.send(CALLER, &request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n"));
+    assert_eq!(s.pass_and_take(Duration::from_millis(500)), ours);
 }
 
 /// §16.10: after a CANCEL, the waiting groups of a fork are not tried.

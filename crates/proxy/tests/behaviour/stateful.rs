@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use crate::script::{BACKEND_A, BACKEND_B, CALLER, Script, Sent, invite, request, starts};
-use tidegate_balance::Policy;
-use tidegate_proxy::Mode;
+use crate::script::{
+    BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request, starts,
+};
+use tidegate_balance::{Policy, Pool};
+use tidegate_proxy::{Mode, PoolSettings};
 
 /// Returns a proxy with transactions that needs many failures before it probes a back end.
 fn patient() -> Script {
@@ -40,9 +42,10 @@ fn a_call_through_leaves_nothing_behind() {
     let out = sent[1].clone();
     assert_eq!(out.to.to_string(), BACKEND_A);
     assert_eq!(s.send(BACKEND_A, &out.answer("100 Trying")).len(), 0);
+    s.one(BACKEND_A, &out.answer("183 Session Progress"));
     let ringing = s.one(BACKEND_A, &out.answer("180 Ringing"));
     assert_eq!((ringing.to.to_string().as_str(), ringing.start()), (CALLER, "SIP/2.0 180 Ringing"));
-    // A repeated INVITE gets the 180 again, and is not forwarded.
+    // A repeated INVITE gets the last provisional response again, and is not forwarded.
     let again = s.one(CALLER, &invite("c1"));
     assert_eq!(again, ringing);
     let ok = s.one(BACKEND_A, &out.answer("200 OK"));
@@ -145,6 +148,71 @@ fn a_silent_back_end_leads_to_the_next() {
     // A late response of the first back end belongs to an abandoned branch.
     let late = s.send(BACKEND_A, &first.answer("180 Ringing"));
     assert_eq!(starts(&late), [(BACKEND_A, "CANCEL sip:bob@192.0.2.1 SIP/2.0")]);
+}
+
+/// A request that rings at a back end stays there, and only a 503 leads to another one.
+#[test]
+fn other_rejections_lead_to_no_other_back_end() {
+    for (provisional, rejection, up) in [
+        ("180 Ringing", "503 Service Unavailable", "SIP/2.0 500 Server Internal Error"),
+        ("100 Trying", "504 Server Time-out", "SIP/2.0 504 Server Time-out"),
+    ] {
+        let mut s = Script::stateful();
+        let out = s.send(CALLER, &invite("c1")).remove(1);
+        s.send(BACKEND_A, &out.answer(provisional));
+        let sent = s.send(BACKEND_A, &out.answer(rejection));
+        assert_eq!(starts(&sent), [(BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0"), (CALLER, up)]);
+    }
+}
+
+/// A transport error from before a provisional response no longer counts.
+#[test]
+fn a_request_that_a_back_end_has_taken_stays_there_after_an_earlier_error() {
+    let mut s = Script::stateful();
+    let out = s.one(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "c1", 1, ""));
+    s.rejected(BACKEND_A);
+    s.pass(Duration::from_millis(100));
+    s.send(BACKEND_A, &out.answer("100 Trying"));
+    assert_eq!(s.pass_and_take(Duration::from_millis(400)), out);
+}
+
+/// [`PoolSettings::tries_max`] counts the first back end too.
+#[test]
+fn a_request_goes_to_tries_max_back_ends() {
+    for tries_max in 1..=3 {
+        let mut s = Script::with(Policy::Rr, |settings| {
+            let all = [BACKEND_A, BACKEND_B, BACKEND_C, "10.0.0.4:5070"];
+            let pool = Pool::new("app", &all.map(|at| (at, address(at), 1)));
+            settings.pools =
+                vec![PoolSettings { tries_max, ..PoolSettings::new(pool, Policy::Rr) }];
+        });
+        let mut out = s.send(CALLER, &invite("c1")).remove(1);
+        let mut next = || {
+            out = s.send(&out.to.to_string(), &out.answer("503 Service Unavailable")).remove(1);
+            out.start().to_owned()
+        };
+        for _ in 1..tries_max {
+            assert_eq!(next(), "INVITE sip:bob@192.0.2.1 SIP/2.0", "{tries_max}");
+        }
+        assert_eq!(next(), "SIP/2.0 500 Server Internal Error", "{tries_max}");
+    }
+}
+
+/// A back end gets no failover of a rejected request in the second after its own last 503.
+#[test]
+fn a_back_end_that_has_sent_a_503_gets_no_failover_for_a_second() {
+    let rejection = "503 Service Unavailable";
+    let mut s = Script::stateful();
+    let first = s.send(CALLER, &invite("c1")).remove(1);
+    let second = s.send(BACKEND_A, &first.answer(rejection)).remove(1);
+    s.send(BACKEND_B, &second.answer(rejection));
+    for (call, wait, last) in [("c2", 999, "SIP/2.0 500"), ("c3", 1000, "INVITE sip")] {
+        s.pass(Duration::from_millis(wait));
+        s.sent();
+        let out = s.send(CALLER, &invite(call)).remove(1);
+        let sent = s.send(&out.to.to_string(), &out.answer(rejection));
+        assert!(sent[1].start().starts_with(last), "{call}: {sent:#?}");
+    }
 }
 
 /// RFC 3263 §4.3: "Failure also occurs if the transaction layer times out without ever having
