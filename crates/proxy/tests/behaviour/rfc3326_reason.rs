@@ -64,6 +64,18 @@ fn branches_that_a_6xx_ends_are_told_its_status() {
     assert_eq!(cancels(&out)[0].all("Reason"), ["SIP;cause=603;text=\"Decline\""]);
 }
 
+/// A second CANCEL of the caller does not change the Reason of ours.
+#[test]
+fn the_first_reason_stays() {
+    let mut s = Script::stateful();
+    let out = s.send(CALLER, &invite("c1")).remove(1);
+    for reason in ["Reason: SIP;cause=480\r\n", "Reason: SIP;cause=600\r\n"] {
+        s.one(CALLER, &request("CANCEL", "sip:bob@192.0.2.1", "c1", 1, reason));
+    }
+    let late = s.send(BACKEND_A, &out.answer("180 Ringing"));
+    assert_eq!(cancels(&late)[0].all("Reason"), ["SIP;cause=480"]);
+}
+
 /// Neither a CANCEL without Reason nor an abandoned branch gets an invented Reason.
 #[test]
 fn no_reason_is_invented() {
