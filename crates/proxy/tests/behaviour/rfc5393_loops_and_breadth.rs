@@ -50,6 +50,8 @@ fn breadth_is_shared_out() {
     };
     let mut s = Script::forking(&BY_Q);
     assert_eq!(breadths(&s.send(CALLER, &invite("c1"))), ["30", "30"]);
+    let two = with(&invite("c5"), "Max-Breadth: 2");
+    assert_eq!(breadths(&s.send(CALLER, &two)), ["1", "1"]);
     let three = with(&invite("c2"), "Max-Breadth: 3");
     let sent = s.send(CALLER, &three);
     assert_eq!(breadths(&sent), ["2", "1"]);
@@ -57,6 +59,9 @@ fn breadth_is_shared_out() {
     // elements left in the target-set."
     s.send(BACKEND_B, &sent[1].answer("486 Busy Here"));
     assert_eq!(breadths(&s.send(BACKEND_C, &sent[2].answer("486 Busy Here"))), ["3"]);
+    let mut one_down = Script::forking(&BY_Q);
+    one_down.gone(1);
+    assert_eq!(breadths(&one_down.send(CALLER, &invite("c6"))), ["60"]);
     // "If this maximum is exceeded in a received request, the proxy MUST overwrite it".
     let mut single = Script::stateful();
     let many = with(&invite("c3"), "Max-Breadth: 4000000000");
