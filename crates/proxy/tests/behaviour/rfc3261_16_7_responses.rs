@@ -21,7 +21,7 @@ fn ack_to_rejection(s: &mut Script) {
     assert_eq!(starts(&s.send(CALLER, &ack)), []);
 }
 
-/// Item 5: "Until a final response has been sent on the server transaction, the following
+/// §16.7 item 5: "Until a final response has been sent on the server transaction, the following
 /// responses MUST be forwarded immediately: [...] Any provisional response other than 100 (Trying)
 /// [...] Any 2xx response".
 ///
@@ -48,7 +48,7 @@ fn provisional_responses_and_every_2xx_go_up_at_once() {
         starts(&sent),
         [
             (CALLER, "SIP/2.0 200 OK"),
-            // Item 10: "the proxy MUST generate a CANCEL request for all pending client
+            // §16.7 item 10: "the proxy MUST generate a CANCEL request for all pending client
             // transactions associated with this response context."
             (BACKEND_A, "CANCEL sip:bob@192.0.2.1 SIP/2.0"),
             (BACKEND_C, "CANCEL sip:bob@192.0.2.1 SIP/2.0"),
@@ -62,7 +62,7 @@ fn provisional_responses_and_every_2xx_go_up_at_once() {
     assert_eq!(starts(&s.send(BACKEND_A, &a.answer("180 Ringing"))), []);
 }
 
-/// Item 5: "After a final response has been sent on the server transaction, the following
+/// §16.7 item 5: "After a final response has been sent on the server transaction, the following
 /// responses MUST be forwarded immediately: [...] Any 2xx response to an INVITE request".
 ///
 /// RFC 3261 §16.7: "If the server transaction is no longer available to handle the transmission,
@@ -171,7 +171,7 @@ fn an_undeliverable_response_to_another_request_ends_nothing() {
     assert_eq!(s.one(CALLER, &message), ok);
 }
 
-/// Item 6: "A stateful proxy MUST send a final response to a response context's server
+/// §16.7 item 6: "A stateful proxy MUST send a final response to a response context's server
 /// transaction if no final responses have been immediately forwarded by the above rules and all
 /// client transactions in this response context have been terminated."
 ///

@@ -56,7 +56,7 @@ fn a_rejected_call_without_an_ack_is_no_timeout() {
 /// transaction."
 ///
 /// RFC 3261 §16.6: "Timer C MUST be set for each client transaction when an INVITE request is
-/// proxied."
+/// proxied." "The timer MUST be larger than 3 minutes."
 ///
 /// RFC 3261 §16.7: "For an INVITE transaction, if the response is a provisional response with
 /// status codes 101 to 199 inclusive (i.e., anything but 100), the proxy MUST reset timer C for

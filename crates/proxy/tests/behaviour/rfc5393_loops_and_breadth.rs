@@ -38,11 +38,12 @@ fn a_fork_goes_by_q() {
 /// one, with a value that is RECOMMENDED to be 60." "SIP proxies MUST NOT allow the Outgoing
 /// Max-Breadth to exceed the Incoming Max-Breadth in a given response context."
 ///
-/// RFC 5393 §5.3.3: "If this maximum is exceeded in a received request, the proxy MUST overwrite it
-/// with a value that SHOULD be no greater than its allowable maximum." "SIP proxies MUST NOT allow
-/// the Outgoing Max-Breadth to exceed the Incoming Max-Breadth in a given response context." "A
-/// proxy SHOULD NOT use a smaller amount of Max-Breadth than was present in the original request
-/// unless the Incoming Max-Breadth exceeded the proxy's maximum acceptable value."
+/// RFC 5393 §5.3.3: "Proxies MUST have a maximum allowable Incoming Max-Breadth value, which is
+/// RECOMMENDED to be 60." "If this maximum is exceeded in a received request, the proxy MUST
+/// overwrite it with a value that SHOULD be no greater than its allowable maximum." "SIP proxies
+/// MUST NOT allow the Outgoing Max-Breadth to exceed the Incoming Max-Breadth in a given response
+/// context." "A proxy SHOULD NOT use a smaller amount of Max-Breadth than was present in the
+/// original request unless the Incoming Max-Breadth exceeded the proxy's maximum acceptable value."
 #[test]
 fn breadth_is_shared_out() {
     let breadths = |sent: &[Sent]| -> Vec<String> {
