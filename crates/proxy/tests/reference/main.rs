@@ -40,8 +40,12 @@
 //! | Max-Breadth is not shared out | 1 |
 //! | a cancelled branch that never ends counts as 408 | 3 |
 //! | one back end more is tried | 1 |
-//! | a back end that sent a 503 100 ms ago is no longer saturated | 5 |
 //! | an abandoned attempt is retransmitted further | 1 |
+//!
+//! A further check decided whether the other tests make the reference unnecessary. Of 57 faults that
+//! nobody had planted before, 33 were found by other tests of `proxy` and `transaction`, 18 by the
+//! reference alone, and 6 by neither. The swarm found none of 16 of the 18 in 150 worlds. All 18 have
+//! tests of their own now, but the next fault will be another one, so the reference stays.
 
 #[allow(dead_code, reason = "the scripts of `behaviour` use the rest")]
 #[path = "../behaviour/script.rs"]
