@@ -34,6 +34,28 @@ fn a_fork_goes_by_q() {
     assert_eq!(s.held(), [1, 0, 0]);
 }
 
+/// A group whose back ends have all gone down is left out when its turn comes. After the last group,
+/// the caller gets the best response at once.
+///
+/// RFC 3261 §16.7: "A stateful proxy MUST send a final response to a response context's server
+/// transaction if no final responses have been immediately forwarded by the above rules and all
+/// client transactions in this response context have been terminated."
+#[test]
+fn a_fork_leaves_out_a_group_that_has_gone_down() {
+    let all: [(&str, u16); 3] = [(BACKEND_A, 1000), (BACKEND_B, 500), (BACKEND_C, 200)];
+    for (count, next) in [
+        (3, (BACKEND_C, "INVITE sip:bob@192.0.2.1 SIP/2.0")),
+        (2, (CALLER, "SIP/2.0 486 Busy Here")),
+    ] {
+        let mut s = Script::forking(&all[..count]);
+        let first = s.send(CALLER, &invite("c1")).remove(1);
+        assert_eq!(first.to.to_string(), BACKEND_A);
+        s.gone(1);
+        let sent = s.send(BACKEND_A, &first.answer("486 Busy Here"));
+        assert_eq!(starts(&sent)[1..], [next], "{count} groups");
+    }
+}
+
 /// §5.3.3: "If a SIP proxy receives a request with no Max-Breadth header field value, it MUST add
 /// one, with a value that is RECOMMENDED to be 60." "SIP proxies MUST NOT allow the Outgoing
 /// Max-Breadth to exceed the Incoming Max-Breadth in a given response context."
@@ -160,9 +182,13 @@ fn a_loop_is_rejected_and_a_spiral_is_not() {
     // With another Request-URI the request is not a loop.
     let moved = forwarded_request(&third, BACKEND_A).replacen("sip:bob@", "sip:carol@", 1);
     assert_eq!(starts(&s.send(BACKEND_A, &moved))[0], ("10.0.0.1:5070", "SIP/2.0 100 Trying"));
-    // With another CSeq it is another request, so it is not a loop either.
+    // With another CSeq it is another request, so it is not a loop either. With the same branch it
+    // would be a copy of the last request, and get a 100 without the test for loops. RFC 3261 §16.6
+    // item 8: the second part of the branch may be a hash of fields such as "the sequence number
+    // from the CSeq header field".
     let other = forwarded_request(&third, BACKEND_A).replace("CSeq: 1", "CSeq: 2");
-    assert_eq!(starts(&s.send(BACKEND_A, &other))[0], ("10.0.0.1:5070", "SIP/2.0 100 Trying"));
+    let sent = s.send(BACKEND_A, &other.replacen("z9hG4bK-", "z9hG4bK-2-", 1));
+    assert_eq!(starts(&sent)[1..], [(BACKEND_B, "INVITE sip:bob@192.0.2.1 SIP/2.0")]);
 }
 
 /// §4.2.1: "Hence, the second part MUST depend at least on the received Request-URI and any Route

@@ -215,6 +215,25 @@ fn a_back_end_that_has_sent_a_503_gets_no_failover_for_a_second() {
     }
 }
 
+/// The cause of a single 503 may be the callee of the rejected request. So it does not keep its back
+/// end from a request that another back end has not answered.
+#[test]
+fn a_back_end_that_has_sent_a_503_gets_a_failover_after_silence() {
+    let mut s = Script::stateful();
+    let silent = s.send(CALLER, &invite("c1")).remove(1);
+    assert_eq!(silent.to.to_string(), BACKEND_A);
+    s.rest(Duration::from_millis(3500));
+    let rejected = s.send(CALLER, &invite("c2")).remove(1);
+    assert_eq!(rejected.to.to_string(), BACKEND_B);
+    s.send(BACKEND_B, &rejected.answer("503 Service Unavailable"));
+    // Four seconds have passed since the first INVITE, and half a second since the 503.
+    s.pass(Duration::from_millis(500));
+    let sent = s.sent();
+    let to_b = sent.iter().filter(|sent| sent.to == rejected.to);
+    let calls: Vec<_> = to_b.map(|sent| sent.header("Call-ID")).collect();
+    assert_eq!(calls, ["c1"], "{sent:#?}");
+}
+
 /// RFC 3263 §4.3: "Failure also occurs if the transaction layer times out without ever having
 /// received any response, provisional or final".
 ///

@@ -1,5 +1,6 @@
 //! Back ends whose connections end while requests wait for them.
 
+use crate::script::BACKEND_C;
 use tidegate_proxy::{Health, Probe};
 use tidegate_world::Connect;
 
@@ -130,4 +131,31 @@ fn a_regular_probe_on_a_connection_that_ended_is_followed_by_another_one() {
         }
         assert_eq!(falls(&scene), u64::from(!opens_again));
     }
+}
+
+/// The failure of a connection counts once for its request, and not again at each later timer of the
+/// request. The back end that has got the request next keeps it.
+///
+/// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
+/// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503
+/// (Service Unavailable) response."
+#[test]
+fn a_refused_connection_leads_to_one_other_back_end_only() {
+    let backends = [BACKEND_A, BACKEND_B];
+    let mut scene = scene_with(Transport::Tcp, Mode::Transaction, backends, |settings| {
+        let three = [BACKEND_A, BACKEND_B, BACKEND_C].map(|at| (at, address(at), 1));
+        settings.pools[0].pool = balance::Pool::new("app", &three);
+    });
+    let phone = scene.accept(2, PHONE);
+    scene.offer(phone, &invite("TCP", "192.168.1.2:5060"));
+    assert_eq!(scene.refuse().remote, address(BACKEND_A));
+    scene.pass(Duration::ZERO);
+    let (second, forwarded) = scene.open_for("INVITE");
+    assert_eq!(second.remote, address(BACKEND_B));
+    // After T1 the connections of the request are checked.
+    scene.pass(Duration::from_secs(2));
+    let mut opened = std::iter::from_fn(|| scene.streams.poll_connect());
+    assert!(opened.all(|connect| connect.remote != address(BACKEND_C)));
+    let ringing = scene.offer(second, &forwarded.answer("180 Ringing"));
+    assert_eq!((ringing.len(), ringing[0].1.start()), (1, "SIP/2.0 180 Ringing"), "no CANCEL");
 }
