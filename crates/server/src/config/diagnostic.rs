@@ -103,7 +103,7 @@ impl Diagnostic {
 pub struct Report {
     list: Vec<Diagnostic>,
     omitted: usize,
-    /// Whether tables beyond a maximum were not read.
+    /// True if tables beyond a maximum were not read.
     is_incomplete: bool,
 }
 

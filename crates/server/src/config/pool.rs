@@ -52,7 +52,7 @@ impl Pool {
 /// The parts of a `[[pool]]` that could be read. Missing and invalid parts have been reported.
 pub(super) struct Draft {
     own: PoolDraft,
-    /// Whether an unknown key is probably a misspelling of `transport` or `listener`.
+    /// True if an unknown key is probably a misspelling of `transport` or `listener`.
     is_transport_misspelt: bool,
     pub learning: Option<Spanned<Learning>>,
     pub tls: PoolTlsDraft,

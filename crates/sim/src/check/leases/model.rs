@@ -332,7 +332,7 @@ mod tests {
     use crate::node_id::NodeId;
 
     /// RFC 3261 §13.2.2.4: "Multiple 2xx responses may arrive at the UAC for a single INVITE request
-    /// due to a forking proxy." The first one has the call.
+    /// due to a forking proxy." The call is at the first one.
     #[test]
     fn a_call_that_has_moved_counts_at_the_back_end_that_answers_first() {
         let now = Timestamp::ZERO + Duration::from_secs(1);

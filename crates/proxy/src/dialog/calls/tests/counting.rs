@@ -266,7 +266,7 @@ fn a_call_that_is_already_at_the_target_does_not_move() {
 /// A regression: the back end that answered late was measured with a response time of 0.
 ///
 /// RFC 3261 §13.2.2.4: "Multiple 2xx responses may arrive at the UAC for a single INVITE request due to
-/// a forking proxy." The first one has the call.
+/// a forking proxy." The call is at the first one.
 #[test]
 fn a_call_settles_where_it_is_answered_without_a_response_time() {
     let (mut t, call) = Table::calling();
