@@ -17,7 +17,7 @@ pub struct Sequence {
 const UNITS: u32 = 100_000;
 
 /// Time after which no response of a transaction can still arrive: 64·T1 of RFC 3261 §17.
-const LATE_MAX: Duration = Duration::from_secs(32);
+pub(super) const LATE_MAX: Duration = Duration::from_secs(32);
 
 /// Number of consecutive sequence numbers that indicate an overflow of the sequence. Each must be
 /// too far below the last accepted number to belong to a late response.

@@ -17,6 +17,7 @@ use self::policing::Policing;
 use super::capacity::Capacity;
 use super::enforcement::Enforcement;
 use super::peer_view::{PeerView, Standing};
+use super::sequence::LATE_MAX;
 use super::shares::Demand;
 use super::told::Told;
 use super::upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
@@ -38,12 +39,12 @@ const RESTRAINED_KEPT: f64 = 0.95;
 pub(super) const AGREED: Duration = Duration::from_secs(3600);
 
 /// Time for which an offer stands although later requests of the peer contain none: as long as the
-/// response to the request with the offer may be sent again (64·T1, RFC 3261 §17). A peer that does
-/// not know yet whether this server gives feedback offers overload control only in its probes. The
-/// calls that it sends meanwhile must not withdraw the offer before the probe is answered.
-// By RFC 7339 the value belongs into the response to a client that "included the "oc" parameter in
+/// response to the request with the offer may be sent again. A peer that does not know yet whether
+/// this server gives feedback offers overload control only in its probes. The calls that it sends
+/// meanwhile must not withdraw the offer before the probe is answered.
+// RFC 7339 §4.1 asks for a value in the response to a client that "included the "oc" parameter in
 // the request".
-const OFFER_STANDS: Duration = Duration::from_secs(32);
+const OFFER_STANDS: Duration = LATE_MAX;
 
 /// The state of one peer: a server that sends requests to this one.
 #[derive(Debug)]

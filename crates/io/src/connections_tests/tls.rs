@@ -1,21 +1,20 @@
 //! Tests of connections over TLS, with blocking peers of rustls.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::thread::{self, JoinHandle};
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::{cipher_suite, default_provider};
 use rustls::{
-    CipherSuiteCommon, ClientConfig, ClientConnection, ServerConnection, Stream,
-    SupportedCipherSuite, Tls12CipherSuite,
+    CipherSuiteCommon, ClientConfig, ClientConnection, Stream, SupportedCipherSuite,
+    Tls12CipherSuite,
 };
 
 use super::*;
-use crate::TlsPeer;
 
 #[path = "certified.rs"]
 mod certified;
+#[path = "tls_opened.rs"]
+mod opened;
 use certified::certified_by;
 pub use certified::{Certified, certified};
 
@@ -208,34 +207,6 @@ fn clients_that_gave_up_take_no_step_of_a_turn() {
     assert_eq!(scene.counters.tls_failed_closed.get(), 3);
 }
 
-/// Many callers must not delay the connections to back ends.
-#[test]
-fn handshakes_with_back_ends_come_before_those_of_clients() {
-    let Certified { server, client } = certified("a.example");
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let remote = listener.local_addr().unwrap();
-    let config = Arc::clone(&server);
-    let back_end = thread::spawn(move || {
-        let mut session = ServerConnection::new(config).unwrap();
-        let (mut socket, _) = listener.accept().unwrap();
-        session.complete_io(&mut socket).unwrap();
-    });
-    let peer = TlsPeer { config: Arc::clone(&client), name: "a.example".try_into().unwrap() };
-    let limits = StreamLimits { handshakes: 1, ..StreamLimits::default() };
-    let tls = Some(TlsServer::new(server));
-    let mut scene = Scene::with_tls(limits, tls, Arc::new(move |_| Some(peer.clone())));
-    let _clients: Vec<_> = (0..8).map(|_| hello(scene.local, &client)).collect();
-    take_turn(&mut scene);
-    let id = scene.open(Transport::Tls, remote);
-    take_turn(&mut scene);
-    take_turn(&mut scene);
-    let mut events = std::iter::from_fn(|| scene.connections.next_event(scene.now, &mut 64));
-    let is_it =
-        |event| matches!(event, StreamEvent::Connected(flow) if flow.connection == Some(id));
-    assert!(events.any(is_it));
-    back_end.join().unwrap();
-}
-
 /// Returns a record that is not encrypted by the keys of any session. Its receiver sends an alert.
 fn foreign_record() -> Vec<u8> {
     let mut record = vec![0x17, 3, 3, 0, 32];
@@ -255,93 +226,6 @@ fn an_alert_after_a_message_is_no_failed_handshake() {
     session.write_tls(&mut socket).unwrap();
     assert_eq!(scene.closed(), CloseCause::Insecure);
     assert_eq!((scene.counters.tls_handshakes.get(), scene.counters.tls_failed()), (1, 0));
-}
-
-/// Returns the error of the last TLS handshake with `remote`.
-fn last_error(scene: &Scene, remote: SocketAddr) -> String {
-    let last = scene.counters.tls_errors.last(remote);
-    last.and_then(|(_, error)| error).expect("a handshake that failed")
-}
-
-/// RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not accepted.
-#[test]
-fn a_server_that_rejects_us_after_the_handshake_is_counted() {
-    let Certified { server, client } = certified("a.example");
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let remote = listener.local_addr().unwrap();
-    let back_end = thread::spawn(move || {
-        let mut session = ServerConnection::new(server).unwrap();
-        let (mut socket, _) = listener.accept().unwrap();
-        session.complete_io(&mut socket).unwrap();
-        session.read_tls(&mut &foreign_record()[..]).unwrap();
-        assert!(session.process_new_packets().is_err());
-        while session.wants_write() {
-            session.write_tls(&mut socket).unwrap();
-        }
-        // Waits until the other side closes the connection.
-        let _ = socket.read(&mut [0]);
-    });
-    let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
-    let peers: TlsPeers = Arc::new(move |_| Some(peer.clone()));
-    let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
-    scene.open(Transport::Tls, remote);
-    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
-    assert_eq!(scene.closed(), CloseCause::Insecure);
-    assert_eq!(scene.counters.tls_failed_rejected.get(), 1);
-    let error = last_error(&scene, remote);
-    assert!(error.starts_with("received fatal alert: "), "{error}");
-    back_end.join().unwrap();
-}
-
-/// The core limits the time for opening a connection.
-#[test]
-fn a_handshake_that_the_core_gives_up_is_counted() {
-    let Certified { client, .. } = certified("a.example");
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let remote = silent.local_addr().unwrap();
-    let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
-    let peers: TlsPeers = Arc::new(move |_| Some(peer.clone()));
-    let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
-    let id = scene.open(Transport::Tls, remote);
-    while scene.connections.connections[&id].state != State::Handshaking {
-        scene.connections.poll(scene.now).unwrap();
-    }
-    scene.connections.close(id);
-    assert_eq!(scene.closed(), CloseCause::Asked);
-    assert_eq!((scene.counters.tls_failed_slow.get(), scene.counters.tls_failed()), (1, 1));
-    assert_eq!(last_error(&scene, remote), TIMED_OUT);
-}
-
-#[test]
-fn a_handshake_that_succeeds_replaces_the_error_of_the_last_one() {
-    let Certified { server, client } = certified("a.example");
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let remote = listener.local_addr().unwrap();
-    let serving = thread::spawn(move || {
-        for _ in 0..2 {
-            let mut session = ServerConnection::new(Arc::clone(&server)).unwrap();
-            let (mut socket, _) = listener.accept().unwrap();
-            // Waits until the handshake fails, or the other side closes the connection.
-            let _ = Stream::new(&mut session, &mut socket).read(&mut [0]);
-        }
-    });
-    let is_right = Arc::new(AtomicBool::new(false));
-    let chosen = Arc::clone(&is_right);
-    let peers: TlsPeers = Arc::new(move |_| {
-        let name = if chosen.load(Relaxed) { "a.example" } else { "b.example" };
-        Some(TlsPeer { config: Arc::clone(&client), name: name.try_into().unwrap() })
-    });
-    let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
-    scene.open(Transport::Tls, remote);
-    assert_eq!(scene.closed(), CloseCause::Insecure);
-    assert!(last_error(&scene, remote).contains("not valid for name"));
-    is_right.store(true, Relaxed);
-    scene.now = scene.now + Duration::from_secs(1);
-    scene.open(Transport::Tls, remote);
-    assert!(matches!(scene.next(), Some(StreamEvent::Connected(_))));
-    assert_eq!(scene.counters.tls_errors.last(remote), Some((scene.now, None)));
-    drop(scene);
-    serving.join().unwrap();
 }
 
 /// Peers repeat no message over TLS. So a BYE that is not read is lost.
@@ -496,45 +380,6 @@ fn a_short_time_limit_for_messages_applies_from_the_beginning() {
     assert_eq!((scene.counters.stream_slow.get(), scene.counters.tls_failed_slow.get()), (1, 0));
 }
 
-/// On the wire, fragments of a handshake message look like session tickets. A session keeps the
-/// fragments until the message is complete, so many records without plaintext must count.
-#[test]
-fn records_without_plaintext_count_if_they_are_many() {
-    let Certified { server, client } = certified("a.example");
-    let mut config = (*server).clone();
-    config.send_tls13_tickets = 300;
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let remote = listener.local_addr().unwrap();
-    let back_end = thread::spawn(move || {
-        let mut session = ServerConnection::new(Arc::new(config)).unwrap();
-        let (mut socket, _) = listener.accept().unwrap();
-        let mut stream = Stream::new(&mut session, &mut socket);
-        let mut read = [0; MESSAGE.len()];
-        stream.read_exact(&mut read).unwrap();
-        stream.write_all(&read).unwrap();
-        // Waits until the other side closes the connection.
-        let _ = stream.read(&mut read);
-    });
-    let peer = TlsPeer { config: client, name: "a.example".try_into().unwrap() };
-    let peers: TlsPeers = Arc::new(move |_| Some(peer.clone()));
-    let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
-    let id = scene.open(Transport::Tls, remote);
-    let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not opened") };
-    take_turn(&mut scene);
-    scene.settle();
-    take_turn(&mut scene);
-    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
-    assert!(scene.connections.held > 8192, "{}", scene.connections.held);
-    assert_ne!(scene.connections.due(), Timestamp::NEVER);
-    scene.post(flow, MESSAGE);
-    assert_eq!(scene.message(), MESSAGE);
-    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
-    assert_eq!(scene.connections.held, 0);
-    scene.connections.close(id);
-    scene.connections.flush(scene.now);
-    back_end.join().unwrap();
-}
-
 #[test]
 fn a_turn_serves_a_limited_number_of_handshakes() {
     let (mut scene, config) = scene(StreamLimits { handshakes: 2, ..StreamLimits::default() });
@@ -596,48 +441,4 @@ fn connections_of_peers_without_tls_and_of_silent_peers_are_closed() {
     let counted = [&scene.counters.tls_failed_protocol, &scene.counters.tls_failed_slow];
     assert_eq!(counted.map(|counter| counter.get()), [1, 1]);
     drop((garbage, silent));
-}
-
-/// A connection that Tidegate opens is usable once the peer has proved its identity.
-#[test]
-fn a_connection_is_opened_to_the_right_peer_only() {
-    let Certified { server, client } = certified("a.example");
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let remote = listener.local_addr().unwrap();
-    let serving = thread::spawn(move || {
-        for _ in 0..2 {
-            let mut session = ServerConnection::new(Arc::clone(&server)).unwrap();
-            let (mut socket, _) = listener.accept().unwrap();
-            let mut stream = Stream::new(&mut session, &mut socket);
-            let mut read = [0; MESSAGE.len()];
-            if stream.read_exact(&mut read).is_ok() {
-                stream.write_all(&read).unwrap();
-                // Waits until the other side closes the connection.
-                let _ = stream.read(&mut read);
-            }
-        }
-    });
-    for (name, is_right) in [("a.example", true), ("b.example", false)] {
-        let peer = TlsPeer { config: Arc::clone(&client), name: name.try_into().unwrap() };
-        let peers: TlsPeers = Arc::new(move |to| (to == remote).then(|| peer.clone()));
-        let mut scene = Scene::with_tls(StreamLimits::default(), None, peers);
-        let id = scene.open(Transport::Tls, remote);
-        if is_right {
-            let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not opened") };
-            scene.post(flow, MESSAGE);
-            assert_eq!(scene.message(), MESSAGE);
-            scene.connections.close(id);
-            scene.connections.flush(scene.now);
-            assert_eq!(scene.closed(), CloseCause::Asked);
-        } else {
-            assert_eq!(scene.closed(), CloseCause::Insecure);
-            assert_eq!(scene.counters.tls_failed_certificate.get(), 1);
-        }
-        let error = scene.counters.tls_errors.last(remote).and_then(|(_, error)| error);
-        assert_eq!(error.is_some_and(|error| error.contains("not valid for name")), !is_right);
-        // The identity of a peer at another address cannot be verified.
-        scene.open(Transport::Tls, "127.0.0.1:9".parse().unwrap());
-        assert_eq!(scene.closed(), CloseCause::Insecure);
-    }
-    serving.join().unwrap();
 }

@@ -19,6 +19,11 @@ const DIALOG: u32 = 77;
 /// Hash of the second dialog of a forked call.
 const SECOND_DIALOG: u32 = 79;
 const OTHER: BackendRef = BackendRef { pool: 0, backend: 1 };
+/// The copies of an INVITE that a proxy before this one has forked.
+const COPIES: [Transaction; 2] = [
+    Transaction { identity: 7, method: Method::Invite },
+    Transaction { identity: 8, method: Method::Invite },
+];
 
 /// Returns a transaction with a branch of its own for each CSeq, as clients create it.
 fn transaction(method: Method, cseq: u32) -> Transaction {
@@ -152,6 +157,16 @@ impl Table {
     fn forked(&mut self, fingerprint: u128) -> CallRef {
         let call = self.established(fingerprint);
         self.second_answer(call);
+        call
+    }
+
+    /// Begins a call by the [`COPIES`] of its INVITE.
+    fn forked_before(&mut self) -> CallRef {
+        let call = self.insert(1);
+        for copy in COPIES {
+            let evidence = Evidence { copy: 1, ..Evidence::default() };
+            self.calls.on_request(self.now, call, copy, evidence, BACKEND_REF, &self.picker, None);
+        }
         call
     }
 

@@ -288,16 +288,11 @@ fn a_call_settles_where_it_is_answered_without_a_response_time() {
 #[test]
 fn a_fork_that_is_rejected_does_not_end_the_one_that_rings() {
     let mut t = Table::new(10);
-    let call = t.insert(1);
-    let fork = |identity| Transaction { identity, method: Method::Invite };
-    for identity in [7, 8] {
-        let evidence = Evidence { copy: 1, ..Evidence::default() };
-        t.calls.on_request(t.now, call, fork(identity), evidence, BACKEND_REF, &t.picker, None);
-    }
+    let call = t.forked_before();
     assert_eq!(t.counts(), (1, 350, 2), "one call, two transactions");
-    t.calls.on_response(t.now, call, fork(7), Answer::new(486, true));
+    t.calls.on_response(t.now, call, COPIES[0], Answer::new(486, true));
     assert_eq!(t.counts(), (1, 175, 1));
-    t.calls.on_response(t.now, call, fork(8), Answer::new(200, true));
+    t.calls.on_response(t.now, call, COPIES[1], Answer::new(200, true));
     assert_eq!(t.counts(), (1, 0, 0));
 }
 

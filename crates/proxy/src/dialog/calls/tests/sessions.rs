@@ -100,16 +100,16 @@ fn rfc4028_9_a_2xx_of_another_callee_ends_the_session_timer() {
 #[test]
 fn the_session_timer_of_another_back_end_does_not_end_the_call() {
     let mut t = Table::new(10);
-    let call = t.insert(1);
-    let fork = |identity| Transaction { identity, method: Method::Invite };
-    for identity in [7, 8] {
-        let evidence = Evidence { copy: 1, ..Evidence::default() };
-        t.calls.on_request(t.now, call, fork(identity), evidence, BACKEND_REF, &t.picker, None);
-    }
-    t.calls.on_response(t.now, call, fork(7), Answer { dialog: DIALOG, ..Answer::new(200, true) });
+    let call = t.forked_before();
+    t.calls.on_response(
+        t.now,
+        call,
+        COPIES[0],
+        Answer { dialog: DIALOG, ..Answer::new(200, true) },
+    );
     t.request(call, Method::Ack, 1);
     let session = Some(Duration::from_secs(1800));
-    t.calls.on_response(t.now, call, fork(8), Answer { session, ..Answer::new(200, true) });
+    t.calls.on_response(t.now, call, COPIES[1], Answer { session, ..Answer::new(200, true) });
     t.pass(Duration::from_secs(2000));
     assert_eq!(t.counts(), (1, 0, 0));
 }
