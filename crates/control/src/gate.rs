@@ -8,7 +8,7 @@ mod figures;
 use std::fmt;
 use std::time::Duration;
 
-use tidegate_world::{Load, Purpose, Seed, Stream, Timestamp};
+use tidegate_world::{DroppableMethod, Load, Purpose, Seed, Stream, Timestamp};
 
 use crate::arrival_rate::ArrivalRate;
 use crate::signals::{BUCKETS, Reading};
@@ -208,6 +208,12 @@ impl Gate {
         }
         self.signals.processor = reading;
         self.signals.socket_fill = f64::from(load.socket_fill);
+    }
+
+    /// Records which share of the INVITEs and of the REGISTERs is dropped before it is read, from now
+    /// on.
+    pub fn set_dropped(&mut self, shares: [f64; DroppableMethod::ALL.len()]) {
+        self.signals.dropped = shares;
     }
 
     /// Records the arrival of a message of any kind. `waiting` is the number of messages in the

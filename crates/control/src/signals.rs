@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_world::{Timestamp, unit_enum};
+use tidegate_world::{DroppableMethod, Timestamp, unit_enum};
 
 use crate::{Answers, Backlog, Costs, Mix, Sessions, Sojourn};
 
@@ -123,6 +123,7 @@ pub struct Signals {
     pub processor: Reading,
     /// Fill of the fullest receive buffer, 0 to 1.
     pub socket_fill: f64,
+    pub(crate) dropped: [f64; DroppableMethod::ALL.len()],
     /// The queue in which new sessions wait.
     pub queue: Queue,
     /// Sojourns of messages: the times from arrival to the start of service.
@@ -149,6 +150,17 @@ impl Signals {
     /// Returns the counts of new work of one bucket.
     pub fn flow(&self, bucket: Bucket) -> &Flow {
         &self.flows[bucket as usize]
+    }
+
+    /// Returns the share of the requests for work of one bucket that is dropped before it is read, 0
+    /// to 1. For single requests it is the share of the REGISTERs. Work with priority is not
+    /// dropped.
+    pub fn dropped(&self, bucket: Bucket) -> f64 {
+        match bucket {
+            Bucket::Session => self.dropped[DroppableMethod::Invite as usize],
+            Bucket::Single => self.dropped[DroppableMethod::Register as usize],
+            Bucket::Priority => 0.0,
+        }
     }
 
     /// Returns whether new work of any kind waits for service.

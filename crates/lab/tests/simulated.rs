@@ -445,3 +445,32 @@ fn an_outage_has_a_backlog_and_an_end() {
     assert_eq!(outcome.redials(), 0);
     assert!(outcome.served_part() < 0.95, "{}", outcome.served_part());
 }
+
+/// Far above the capacity nearly all INVITEs are dropped before they are read, so few calls are
+/// rejected. The law must learn of the dropped ones, or its queue is twice as long.
+#[test]
+fn with_the_default_law_callers_wait_at_most_a_tenth_of_a_second_in_a_lasting_overload() {
+    for load in [1.2, 5.0] {
+        let text = format!(
+            "title = \"t\"\n[workload]\nload = {load}\n\
+             [emulate]\noffer_us = 100\nserve_us = 733\nreject_us = 200\n\
+             [schedule]\nwarm_up_s = 4\nmeasured_s = 30\nrepetitions = 3\n\
+             [[variant]]\noverload = {{ law = \"tide\", disposal = \"auto\" }}\n"
+        );
+        let scenario = Scenario::parse(Path::new("s.toml"), text.as_bytes());
+        let runs = runs(&scenario.unwrap_or_else(|e| panic!("{e}")), Kind::Sim);
+        let mut p99_ms: Vec<_> = runs
+            .iter()
+            .map(|run| {
+                let folder = tempfile::tempdir().unwrap();
+                let outcome = Simulated::new().run(run, folder.path(), &AtomicBool::new(false));
+                let outcome = outcome.unwrap();
+                // The capacity is 200 calls/s.
+                assert!(outcome.good > 30 * 190, "{outcome:?}");
+                outcome.set_up_delay.unwrap().p99_ms
+            })
+            .collect();
+        p99_ms.sort_by(f64::total_cmp);
+        assert!(p99_ms[1] < 100.0, "{load}: {p99_ms:?}");
+    }
+}

@@ -105,12 +105,13 @@ fn the_window_is_what_the_server_takes_in_the_wait() {
     assert!((window(&bench) - 100.0).abs() < 5.0, "{}", window(&bench));
     assert!(!bench.law.is_at_rest());
     // In this hundredth of a second the processor is idle for half of the time, so there is
-    // room. But many calls were rejected in the last second.
+    // room. But many calls were rejected in the last two seconds.
+    ticks(&mut bench, 30, 1.0, 20, 80);
     ticks(&mut bench, 1, 0.5, 10, 0);
     assert!((window(&bench) - 160.0).abs() < 10.0, "{}", window(&bench));
     assert!(!bench.law.is_at_rest());
     // Idle time shows that the overload is over.
-    ticks(&mut bench, 40, 0.5, 10, 0);
+    ticks(&mut bench, 60, 0.5, 10, 0);
     assert!((window(&bench) - 320.0).abs() < 10.0, "{}", window(&bench));
     assert!(bench.law.is_at_rest());
 }
@@ -144,6 +145,37 @@ fn the_wait_reaches_its_maximum_only_while_few_calls_are_rejected() {
             "{} {rejected}",
             window(&bench)
         );
+    }
+}
+
+/// At ten times the capacity nine in ten INVITEs are dropped before they are read, and few of the
+/// others are rejected.
+#[test]
+fn dropped_calls_keep_the_wait_below_half_of_its_maximum() {
+    for (dropped, wait_s) in [([0.9, 0.0], 0.08), ([0.0, 0.9], 0.16)] {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        ticks(&mut bench, 100, 1.0, 100, 300);
+        bench.signals.dropped = dropped;
+        ticks(&mut bench, 1000, 0.99, 100, 1);
+        let expected = 10_000.0 / 0.99 * wait_s;
+        assert!(
+            (window(&bench) - expected).abs() < 0.03 * expected,
+            "{} {dropped:?}",
+            window(&bench)
+        );
+    }
+}
+
+/// In each period of 0.4 s the processor is idle for half of the time. As many calls are rejected
+/// as in a lasting overload.
+#[test]
+fn bursts_with_pauses_find_the_whole_queue() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    for _ in 0..20 {
+        ticks(&mut bench, 20, 1.0, 20, 10);
+        ticks(&mut bench, 20, 0.0, 0, 0);
+        // The occupied time of the last busy tick does not count yet.
+        assert!((window(&bench) - 330.0).abs() < 15.0, "{}", window(&bench));
     }
 }
 

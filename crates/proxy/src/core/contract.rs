@@ -200,6 +200,7 @@ impl Proxy {
         let Self { ingress, kernel_shed, kernel_lists, shedding, counters, .. } = self;
         let Some(kernel_shed) = kernel_shed else { return };
         kernel_shed.fill(shedding);
+        ingress.gate_mut().set_dropped(shedding.shares);
         kernel_lists.list_heavy(now, ingress.gate_mut(), kernel_shed.ladder(), shedding, counters);
         kernel_shed.set_targeted(!shedding.heavy.is_empty());
         ingress.set_pads(kernel_shed.ladder().pads());
