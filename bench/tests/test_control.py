@@ -144,7 +144,7 @@ class DefaultTest(unittest.TestCase):
     def missed(self, multiple: float, none: list[float], default: list[float]) -> list[str]:
         """Returns the conditions that are missed if the rounds of the two variants set up these parts of the calls."""
         trials = [
-            shown.Trial(round_, multiple, 100.0, outcome(100.0, 100.0 * part), variant)
+            shown.Trial(round_, multiple, 100.0, outcome(100.0, 100.0 * part), variant, 120.0)
             for variant, parts in (("none", none), ("default", default))
             for round_, part in enumerate(parts, 1)
         ]
@@ -161,6 +161,12 @@ class DefaultTest(unittest.TestCase):
     def test_the_default_may_set_up_fewer_calls_by_the_noise(self) -> None:
         self.assertEqual(self.missed(1.0, [0.99, 0.97, 0.99], [0.97, 0.955, 0.98]), [])
         self.assertEqual(len(self.missed(1.0, [0.99, 0.985, 0.99], [0.97, 0.965, 0.98])), 1)
+
+    def test_goodput_beyond_the_peak_is_judged_by_the_capacity_at_the_time_of_the_run(self) -> None:
+        # The peak is 100 calls/s, the capacity 120.
+        [told] = self.missed(4.0, [], [1.0, 1.01, 1.03])
+        self.assertIn("at 4.0 times the peak the default keeps 0.84 of the capacity", told)
+        self.assertEqual(self.missed(4.0, [], [1.0, 1.03, 1.04]), [])
 
 
 class FarmTest(unittest.TestCase):
