@@ -15,7 +15,8 @@ DELAY_MAX_MS = 100.0
 _WARM_UP_S = 1.5
 _MEASURED_S = 2.5
 _STEPS_MAX = 40
-_ATTEMPTS_MAX = 3
+ATTEMPTS_MAX = 3
+"""How often a load is offered if the generator is too slow."""
 
 Offer = Callable[[Load], Outcome]
 
@@ -47,7 +48,7 @@ def carried(offer: Offer, load: Load) -> Outcome | None:
     Repeats the run if the generator was too slow or lost messages, because the machine may have been busy with
     something else. Lost messages do not help the element, so calls that were in time nevertheless count as carried.
     """
-    for _ in range(_ATTEMPTS_MAX):
+    for _ in range(ATTEMPTS_MAX):
         outcome = offer(load)
         if is_in_time(outcome) and not outcome.too_slow:
             return outcome
