@@ -96,7 +96,8 @@ release: build
 # build.
 show-rejection show-predict show-quota show-disposal show-tiers show-costs show-fairness \
 	show-counters show-farm show-dispatch show-default show-registrations show-idle \
-	show-transports show-inference show-obedient show-pushback show-receiver show-shares: release
+	show-transports show-inference show-obedient show-pushback show-receiver show-joining \
+	show-shares: release
 show-speed: simulations
 show-growth: growth
 
