@@ -211,7 +211,7 @@ impl Gate {
     }
 
     /// Records which share of the INVITEs and of the REGISTERs is dropped before it is read, from now
-    /// on.
+    /// on. If only those of heavy sources are dropped, it is the share of these.
     pub fn set_dropped(&mut self, shares: [f64; DroppableMethod::ALL.len()]) {
         self.signals.dropped = shares;
     }

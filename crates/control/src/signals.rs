@@ -154,7 +154,7 @@ impl Signals {
 
     /// Returns the share of the requests for work of one bucket that is dropped before it is read, 0
     /// to 1. For single requests it is the share of the REGISTERs. Work with priority is not
-    /// dropped.
+    /// dropped. If only requests of heavy sources are dropped, it is the share of these.
     pub fn dropped(&self, bucket: Bucket) -> f64 {
         match bucket {
             Bucket::Session => self.dropped[DroppableMethod::Invite as usize],

@@ -3,7 +3,7 @@
 //!
 //! # Signal
 //!
-//! Every 10 ms a tick takes four measurements, so an operator need not know any costs, rates or
+//! Every 10 ms a tick takes these measurements, so an operator need not know any costs, rates or
 //! capacities:
 //!
 //! - μ, the calls that are taken from the queue in a second of occupied time. Messages of existing
@@ -23,7 +23,10 @@
 //!   ticks and then serves for some ticks.
 //! - The share of the offered calls that was rejected, without calls that were rejected because
 //!   their source or the back ends had reached a limit.
-//! - The share of the INVITEs that is [dropped](crate::Ladder) before it is read.
+//! - The share of the INVITEs that is [dropped](crate::Ladder) before it is read, times the part of
+//!   the rejections of the last 2 s that no limit caused. Most drops that a source above its limit
+//!   causes are thus left out too. If only heavy sources are dropped, it is the share of their
+//!   INVITEs.
 //! - The rate R of the calls that were sent to back ends, in a second of occupied time, and the mean
 //!   time L until a back end answered. The time constant of both is 1 s of occupied time. A 100 is
 //!   no answer. A call without an answer counts for 0.54 s.
@@ -83,10 +86,10 @@
 //! processor is idle, so there is no shortage, and each burst finds the whole queue. Without 2.5
 //! times the idle share, goodput with bursts of 0.2 s is .83 of the bound instead of .90. At a load
 //! for which nearly all calls are dropped before they are read, few calls are rejected. So without
-//! the dropped calls, D would grow to `wait_max` there. In the simulator, at 1.2 to 10 times the
-//! capacity, the p99 of the set-up delay is at most 53 ms with 2,000 calls/s, and 82 to 89 ms with
-//! 200 calls/s. At 1.1 times the capacity it is 143 ms with 200 calls/s: one call in ten is
-//! rejected, and the queue is still often empty.
+//! the dropped calls, D would grow to `wait_max` there. In the simulator, the p99 of the set-up
+//! delay is below 0.1 s from 1.2 times the capacity on
+//! (`docs/decisions/0058-a-lasting-overload-has-a-shorter-queue.md`). At 1.1 times the capacity it
+//! is 143 ms with 200 calls/s: one call in ten is rejected, and the queue is still often empty.
 //!
 //! *Stability.* While calls wait, W does not influence μ: the processor takes them at its own rate.
 //! So the loop through W has no gain and cannot oscillate. The loop through D has one integrator,
@@ -100,7 +103,7 @@
 //! as many other messages as a call brings. With answers after 0.1 to 0.3 s at random, goodput is at
 //! least .98 of the bound at loads of 1 to 10 times the capacity. Without U and turns it is .80 to
 //! .93. If all answers take 0.3 s and the deadline is 0.5 s, it is .98 of the bound at the capacity,
-//! and .94, .93, .94, .80 and .66 at 1.2, 2, 3, 5 and 10 times the capacity
+//! and .96, .98, .96, .80 and .58 at 1.2, 2, 3, 5 and 10 times the capacity
 //! (`scenarios/tournament/slow-back-ends.toml` with these loads). Without U and turns it is .84, .85,
 //! .77, .58, .71 and .54. At 5 and 10 times the capacity, the calls that are admitted in the cold
 //! start bring so many messages that later calls are late.
@@ -192,10 +195,11 @@ static WAIT_MIN: Param = Param::real("wait_min", "s", 0.05, 0.001, 1.0).doc(
 
 static WAIT_MAX: Param = Param::real("wait_max", "s", 0.16, 0.001, 2.0).doc(
     "Maximum of the target wait of a new call in the queue. It is the target at a load near the \
-     capacity, where bursts should be served and not rejected. If more than 8 % of the work is \
-     rejected or dropped for some seconds, and the processor has no pauses, the target wait grows \
-     only to half of `wait_max`, or to the time in which the server takes 16 calls from the queue \
-     if that is longer.",
+     capacity, where bursts should be served and not rejected. In a lasting overload the target \
+     wait grows only to half of `wait_max`, or to the time in which the server takes 16 calls from \
+     the queue if that is longer. An overload lasts if the mean over 2 s of this difference is \
+     above 8 %: the share of the work that is rejected or dropped, but not because of a limit, \
+     minus 2.5 times the share of the time in which the processor is idle.",
 );
 
 static STALE: Param = Param::real("stale", "s", 0.2, 0.002, 4.0).doc(
@@ -296,12 +300,9 @@ struct Tide {
 struct Queue {
     /// D: the target wait of new work in the queue, in seconds.
     wait_s: f64,
-    /// Number of pieces of work that were offered from the start to the last tick, without those
-    /// that a limit rejected.
-    offered: u64,
-    /// Number of pieces of work that were rejected from the start to the last tick, but not by a
-    /// limit.
-    rejected: u64,
+    /// The counts of the work at the last tick.
+    counted: Flow,
+    rejections: Rejections,
     /// Mean of the share of the work that is rejected or dropped, minus [`IDLE_WEIGHT`] times the
     /// idle share, 0 to 1.
     shortage: f64,
@@ -310,12 +311,13 @@ struct Queue {
 
 impl Queue {
     fn new(wait_s: f64) -> Self {
-        Self { wait_s, offered: 0, rejected: 0, shortage: 0.0, drain: Drain::default() }
+        let (counted, rejections) = (Flow::default(), Rejections::default());
+        Self { wait_s, counted, rejections, shortage: 0.0, drain: Drain::default() }
     }
 
     /// Starts to measure at these counts.
     fn begin(&mut self, flow: &Flow) {
-        self.rejected(flow);
+        self.counted = *flow;
         self.drain = Drain { counted: flow.taken, ..Drain::default() };
     }
 
@@ -323,19 +325,23 @@ impl Queue {
     /// next count. Work that a limit of its source or of the back ends rejected does not count:
     /// otherwise a source above its limit would shorten the queue of all others, although the
     /// processor has room for them.
-    fn rejected(&mut self, flow: &Flow) -> f64 {
-        let [offered, rejected] = [flow.offered, flow.rejected].map(|count| count - flow.limited);
-        let offered = offered - std::mem::replace(&mut self.offered, offered);
-        let rejected = rejected - std::mem::replace(&mut self.rejected, rejected);
+    fn rejected(&mut self, flow: &Flow, step_s: f64) -> f64 {
+        let earlier = std::mem::replace(&mut self.counted, *flow);
+        let limited = flow.limited - earlier.limited;
+        let [offered, rejected] =
+            [flow.offered - earlier.offered, flow.rejected - earlier.rejected]
+                .map(|count| count - limited);
+        self.rejections.record(rejected, limited, step_s);
         (rejected as f64 / offered.max(1) as f64).min(1.0)
     }
 
     /// Changes the target wait by a tick.
     fn adapt(&mut self, tick: &Tick, [wait_min, wait_max]: [f64; 2]) {
         let Tick { step_s, idle, rejected, dropped } = *tick;
-        let lost = rejected + (1.0 - rejected) * dropped;
+        let dropped = dropped * self.rejections.part_without_limit();
+        let shed = rejected + (1.0 - rejected) * dropped;
         let kept = (-step_s / RECENT_S).exp();
-        let shortage = kept * self.shortage + (1.0 - kept) * (lost - IDLE_WEIGHT * idle);
+        let shortage = kept * self.shortage + (1.0 - kept) * (shed - IDLE_WEIGHT * idle);
         self.shortage = shortage.max(0.0);
         let excess = (self.shortage / FEW - 1.0).clamp(0.0, 1.0);
         let enough_s = ENOUGH / self.drain.rate();
@@ -344,6 +350,28 @@ impl Queue {
         let most = self.wait_s.max(ceiling);
         let wait_s = self.wait_s + (INCREASE * idle - DECREASE * rejected) * step_s;
         self.wait_s = wait_s.min(most).clamp(wait_min, wait_max);
+    }
+}
+
+/// The numbers of recent rejections, by their reason. They fade with the time constant
+/// [`RECENT_S`].
+#[derive(Debug, Default)]
+struct Rejections {
+    without_limit: f64,
+    by_limit: f64,
+}
+
+impl Rejections {
+    fn record(&mut self, without_limit: u64, by_limit: u64, step_s: f64) {
+        let kept = (-step_s / RECENT_S).exp();
+        self.without_limit = kept * self.without_limit + without_limit as f64;
+        self.by_limit = kept * self.by_limit + by_limit as f64;
+    }
+
+    /// Returns the part of the rejections that no limit caused, or 1 if nothing was rejected.
+    fn part_without_limit(&self) -> f64 {
+        let all = self.without_limit + self.by_limit;
+        if all > 0.0 { self.without_limit / all } else { 1.0 }
     }
 }
 
@@ -487,7 +515,7 @@ impl Law for Tide {
             [(&mut self.sessions, Bucket::Session), (&mut self.singles, Bucket::Single)]
         {
             let flow = signals.flow(bucket);
-            let rejected = queue.rejected(flow);
+            let rejected = queue.rejected(flow, step_s);
             if rejected > 0.0 && bucket == Bucket::Session {
                 self.in_flight_until = now + OVERLOAD;
             }
@@ -516,7 +544,9 @@ impl Law for Tide {
     }
 
     fn is_at_rest(&self) -> bool {
-        self.sessions.wait_s.min(self.singles.wait_s) >= self.wait_max && !self.is_limiting
+        // The shortage falls only in ticks. At rest there are none.
+        let is_usual = |queue: &Queue| queue.wait_s >= self.wait_max && queue.shortage <= FEW;
+        is_usual(&self.sessions) && is_usual(&self.singles) && !self.is_limiting
     }
 }
 

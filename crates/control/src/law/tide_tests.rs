@@ -166,6 +166,53 @@ fn dropped_calls_keep_the_wait_below_half_of_its_maximum() {
     }
 }
 
+/// A fifth of the calls are dropped, and a fifth of the others are rejected, so .36 are lost. The
+/// idle share of .136 leaves a shortage of .02.
+#[test]
+fn only_calls_that_are_read_can_be_rejected() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    ticks(&mut bench, 100, 1.0, 8, 24);
+    bench.signals.dropped = [0.2, 0.0];
+    ticks(&mut bench, 1000, 0.864, 8, 2);
+    assert!((window(&bench) - 800.0 / 0.864 * 0.16).abs() < 5.0, "{}", window(&bench));
+}
+
+/// A fifth of the calls are rejected. One idle tick then raises D to its ceiling.
+#[test]
+fn an_overload_lasts_after_about_a_second() {
+    for (count, wait_s) in [(50, 0.16), (150, 0.08)] {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        ticks(&mut bench, count, 1.0, 8, 2);
+        ticks(&mut bench, 1, 0.0, 8, 2);
+        assert!((window(&bench) / 800.0 - wait_s).abs() < 0.01, "{} {count}", window(&bench));
+    }
+}
+
+/// Nearly all calls of a source above its limit are dropped, and a few calls of others are rejected
+/// because they come in bursts. The processor has room.
+#[test]
+fn calls_dropped_of_a_source_above_its_limit_do_not_shorten_the_queue() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    bench.signals.dropped = [0.85, 0.0];
+    for _ in 0..20 {
+        ticks_beside_limits(&mut bench, 5, 1.0, [8, 8, 40]);
+        ticks_beside_limits(&mut bench, 95, 0.8, [8, 0, 40]);
+    }
+    assert!((window(&bench) - 1000.0 * 0.16).abs() < 5.0, "{}", window(&bench));
+}
+
+/// No call that was read is rejected, so D stays at its maximum while most calls are dropped.
+#[test]
+fn it_is_at_rest_only_when_the_shortage_has_ended() {
+    let mut bench = Bench::of(&ENTRY, &[]);
+    bench.signals.dropped = [0.9, 0.0];
+    ticks(&mut bench, 300, 0.99, 8, 0);
+    assert!(!bench.law.is_at_rest());
+    bench.signals.dropped = [0.0, 0.0];
+    ticks(&mut bench, 100, 0.1, 1, 0);
+    assert!(bench.law.is_at_rest());
+}
+
 /// In each period of 0.4 s the processor is idle for half of the time. As many calls are rejected
 /// as in a lasting overload.
 #[test]
