@@ -2,7 +2,7 @@ import tomllib
 import unittest
 from dataclasses import replace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 from tests.scratch import Scratch
 from tidegate_bench import load, peak
@@ -167,6 +167,28 @@ class DefaultTest(unittest.TestCase):
         [told] = self.missed(4.0, [], [1.0, 1.01, 1.03])
         self.assertIn("at 4.0 times the peak the default keeps 0.84 of the capacity", told)
         self.assertEqual(self.missed(4.0, [], [1.0, 1.03, 1.04]), [])
+
+    def attempt(self, *outcomes: Outcome) -> shown.Attempt:
+        show = Mock(profile="release", options=Mock(share=0.2, generator="tidegate"))
+        with patch.object(shown, "compare", side_effect=[(each, 50.0) for each in outcomes]):
+            return shown.Show.attempt(show, "default", Load(100.0, 1.0, 1.0, 1), 100.0)
+
+    def test_a_load_is_offered_again_if_the_generator_failed(self) -> None:
+        good = outcome(100.0, 90.0)
+        slow, lossy = replace(good, too_slow=True), replace(good, own_losses=1)
+        self.assertEqual(self.attempt(slow, lossy, good), shown.Attempt(good, 50.0, 3))
+        self.assertEqual(self.attempt(slow, slow, slow, good), shown.Attempt(slow, 50.0, 3))
+
+    def test_the_cost_of_a_call_is_measured_at_a_load_that_the_program_carries(self) -> None:
+        # The peak was found in a fast second. Now the program carries half of it.
+        def compare(_: str, offered: Load, *rest: Any) -> tuple[Outcome, float]:
+            carried = outcome(offered.rate_cps, min(offered.rate_cps, 60.0))
+            usage = replace(carried.usage, steady_cpu_s=0.01 * offered.rate_cps, steady_s=1.0)
+            return replace(carried, usage=usage), 2_000.0
+
+        show = Mock(profile="release", options=Mock(share=0.2), load=lambda cps, seed: Load(cps, 1.0, 1.0, seed))
+        with patch.object(shown, "compare", compare):
+            self.assertAlmostEqual(shown.Show.factors(show, {"none": 120.0}, 1)["none"], 5.0)
 
 
 class FarmTest(unittest.TestCase):

@@ -16,7 +16,7 @@ _WARM_UP_S = 1.5
 _MEASURED_S = 2.5
 _STEPS_MAX = 40
 ATTEMPTS_MAX = 3
-"""How often a load is offered if the generator is too slow."""
+"""How often a load is offered if the generator is too slow or loses messages."""
 
 Offer = Callable[[Load], Outcome]
 
