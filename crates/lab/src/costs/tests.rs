@@ -26,7 +26,11 @@ fn every_kind_is_measured_in_every_state() {
         for row in &costs.rows {
             for cost in [&row.cycle, &row.processing] {
                 assert_eq!(cost.rounds_us.len(), 2, "{row:?}");
-                assert!(cost.min_us <= cost.median_us && cost.mean_us > 0.0, "{row:?}");
+                assert!((0.0..=cost.median_us).contains(&cost.min_us), "{row:?}");
+                // The cost of a turn without messages is subtracted. On a busy machine it may be
+                // more than that of a small batch of cheap messages, which then costs 0.
+                let is_expensive = row.kind == Kind::Invite && row.fate == Decision::Accepted;
+                assert!(cost.mean_us > 0.0 || !is_expensive, "{row:?}");
             }
         }
         assert!(costs.derived(Row::cycle).is_some() && costs.derived(Row::processing).is_some());
