@@ -12,7 +12,8 @@
 //!
 //! A transaction ends 64·T1 after its final response (Timers H, J and L), or T4 after the ACK to a
 //! rejection (Timer I). A copy of the request that arrives later, from a slow link or a queue,
-//! starts another transaction.
+//! starts another transaction. The node may not have read the ACK, for example because its queue was
+//! full. So copies of the final response of the earlier transaction may still follow.
 //!
 //! Nothing is asserted here about a proxy without transactions, because it forwards all responses
 //! (§16.11). [`provenance`](super::provenance) watches it. These responses are exempt:
@@ -71,6 +72,8 @@ struct Answered {
     /// The final response, or `None` if there is none. A 2xx to an INVITE is in `successes`
     /// instead.
     last: Option<Last>,
+    /// The final response of the transaction before this one, like `last`.
+    earlier: Option<Last>,
     /// Hashes of the To-tag and of the bytes of each 2xx to an INVITE.
     successes: Vec<(u64, u64)>,
 }
@@ -154,7 +157,10 @@ impl Finals {
             if answered.knows(seen, status) {
                 return;
             }
-            *answered = Answered { asked: answered.asked, ..Answered::default() };
+            answered.begin_again();
+        }
+        if answered.knows_from_earlier(seen, status) {
+            return;
         }
         let wrong = answered.take(seen, status, flow.remote);
         if status >= 200 && answered.over.is_none() {
@@ -180,6 +186,17 @@ impl Answered {
         let success = (seen.to_tag.unwrap_or_default(), seen.whole);
         let is_last = |last: Last| (last.status, last.whole) == (status, seen.whole);
         self.last.is_some_and(is_last) || self.successes.contains(&success)
+    }
+
+    /// Starts the next transaction of the same request.
+    fn begin_again(&mut self) {
+        let earlier = self.last.or(self.earlier);
+        *self = Self { asked: self.asked, earlier, ..Self::default() };
+    }
+
+    /// Returns whether the response is a copy of the final response of the earlier transaction.
+    fn knows_from_earlier(&self, seen: &Seen, status: u16) -> bool {
+        self.earlier.is_some_and(|last| (last.status, last.whole) == (status, seen.whole))
     }
 
     /// Records a response that the node sends to the address `to`. Returns the violation, if any.
@@ -223,5 +240,37 @@ impl Last {
         self.status == other.status
             && self.to_tag == other.to_tag
             && (self.whole == other.whole || self.status == 503 || is_elsewhere)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node_id::NodeId;
+
+    fn response(status: u16, to_tag: &str) -> Seen {
+        let text = format!(
+            "SIP/2.0 {status} X\r\nVia: SIP/2.0/UDP a;branch=z9hG4bK1\r\nFrom: <sip:a@a>;tag=1\r\n\
+             To: <sip:b@b>;tag={to_tag}\r\nCall-ID: 1\r\nCSeq: 1 INVITE\r\n\r\n"
+        );
+        let role = Role::Proxy { stateful: true, bridges: false, sticky: true, roomy: true };
+        Seen::read(Timestamp::ZERO, NodeId::new(0), role, text.as_bytes()).unwrap()
+    }
+
+    /// A rejection is acknowledged, but the proxy does not read the ACK. A 2xx of a slow branch
+    /// comes after Timer I would have fired. Timer G then sends the rejection again.
+    #[test]
+    fn a_rejection_is_repeated_if_its_ack_was_not_read() {
+        let to = "10.0.0.1:5060".parse().unwrap();
+        let mut answered = Answered::default();
+        let (rejection, success) = (response(500, "p"), response(200, "b"));
+        assert_eq!(answered.take(&rejection, 500, to), None);
+        answered.begin_again();
+        assert!(!answered.knows_from_earlier(&success, 200));
+        assert_eq!(answered.take(&success, 200, to), None);
+        assert!(answered.knows_from_earlier(&rejection, 500));
+        let other = response(500, "q");
+        assert!(!answered.knows_from_earlier(&other, 500));
+        assert!(answered.take(&other, 500, to).is_some());
     }
 }
